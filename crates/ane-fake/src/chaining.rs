@@ -1,4 +1,4 @@
-//! Classes around chaining. Selectors and types as in apple-runtime §8.
+//! Classes for chaining. Selectors and types as in apple-runtime §8.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::foundation::{Object, elements, given, make, number};
 use crate::request::{Binding, FakeSurfaceObject, IoSurface};
 use crate::surface;
 
-/// What a chaining request is made of.
+/// The arguments of a chaining request.
 pub(crate) struct Parts {
     inputs: Vec<Object>,
     sets: Vec<Object>,
@@ -25,7 +25,7 @@ impl Parts {
     }
 }
 
-/// Where the outputs of one run of a procedure go, and what is raised afterward.
+/// The destination of the outputs of one run of a procedure, and the value to signal afterward.
 #[derive(Clone, Copy)]
 pub(crate) struct Enqueued {
     procedure: u32,
@@ -39,10 +39,10 @@ pub(crate) struct Prepared {
     queue: VecDeque<Enqueued>,
 }
 
-// SAFETY: the objects never change once made, and are used under the model's lock.
+// SAFETY: the objects are immutable after construction and are used under the model's lock.
 unsafe impl Send for Prepared {}
 
-/// A run that is ready: a procedure, its inputs, its outputs, and what is raised to which value.
+/// A run with all arguments: a procedure, its inputs and outputs, and the value to signal.
 pub(crate) struct ReadyRun<'a> {
     pub(crate) procedure: u64,
     pub(crate) inputs: Vec<Binding>,
@@ -60,13 +60,13 @@ impl ReadyRun<'_> {
 }
 
 impl Prepared {
-    /// Of a request that is whole.
+    /// Prepares a complete request.
     pub(crate) fn of(request: Option<&AnyObject>) -> Option<Prepared> {
         let request = request?.downcast_ref::<FakeChainingRequest>()?;
         request.ivars().is_whole().then(|| Prepared { request: request.retain(), queue: VecDeque::new() })
     }
 
-    /// False for a set that the request has not.
+    /// Queues an output set; false if the request does not have it.
     pub(crate) fn enqueue(&mut self, set: Option<&AnyObject>) -> bool {
         let set = set.and_then(|s| s.downcast_ref::<FakeOutputSetEnqueue>()).map(|s| *s.ivars());
         let known = set.filter(|s| s.set < self.request.ivars().sets.len());
@@ -74,7 +74,7 @@ impl Prepared {
         known.is_some()
     }
 
-    /// Nothing where no set was enqueued before, or an input that the request has not is named.
+    /// The next run; `None` if no set is queued, or if an input is not in the request.
     pub(crate) fn ready(&mut self, inputs: Option<&AnyObject>) -> Option<ReadyRun<'_>> {
         let (procedure, indices) = inputs?.downcast_ref::<FakeInputBuffersReady>()?.ivars();
         let next = self.queue.pop_front().filter(|e| e.procedure == *procedure)?;
@@ -148,7 +148,7 @@ define_class!(
             _delay: Option<&AnyObject>,
             _pool: Option<&AnyObject>,
         ) -> Option<Retained<FakeChainingRequest>> {
-            // A number is asked for its count, a list for its value.
+            // The framework calls a list's method on a number, and a number's on a list.
             if let Some(given) = loop_input.or(loop_output).or(procedure) {
                 let missing = if number(Some(given)).is_some() { "count" } else { "unsignedIntegerValue" };
                 let class = given.class().name().to_string_lossy();

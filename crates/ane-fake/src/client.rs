@@ -13,10 +13,10 @@ use crate::model::{Core, FakeInner, answer, evaluate};
 use crate::program::{ENGINE, failure};
 use crate::session::{Call, CallFailure, count};
 
-/// The domain of failures that are no program's (apple-runtime §14).
+/// The domain of failures that do not come from a program (apple-runtime §14).
 const GENERIC: &str = "com.apple.appleneuralengine.generic";
 
-/// The model behind an object. The in-memory model in its place lacks what clients ask a model for.
+/// The model of an object. The in-memory model instead of it lacks a method that clients call.
 fn core(model: Option<&AnyObject>) -> Option<&Arc<Core>> {
     let model = model?;
     let Some(inner) = model.downcast_ref::<FakeInner>() else {
@@ -26,7 +26,7 @@ fn core(model: Option<&AnyObject>) -> Option<&Arc<Core>> {
     inner.ivars().as_ref()
 }
 
-/// A directory with MIL has no Espresso network.
+/// The failure for a directory with MIL: it has no Espresso network.
 fn espresso() -> CallFailure {
     failure("com.apple.appleneuralengine.espresso", -1, "Cannot load network 'model.espresso.net'")
 }
@@ -46,14 +46,14 @@ fn directory(model: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     answer(core(model).map(drop).ok_or_else(espresso), error)
 }
 
-/// A model of a directory has no symbols, so the driver finds none to chain.
+/// A model from a directory has no symbols, so the driver finds none to chain.
 fn prepare(model: Option<&AnyObject>, own: bool, chain: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     let refused = || failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error");
     let called = count(Call::PrepareChaining);
     answer(called.and_then(|()| core(model).ok_or_else(refused)?.prepare_chain(own, chain)), error)
 }
 
-/// Both fail without a word.
+/// Like `ready`, returns NO without an error if the call fails.
 fn enqueue(model: Option<&AnyObject>, set: Option<&AnyObject>) -> Bool {
     Bool::new(core(model).is_some_and(|core| count(Call::EnqueueSets).is_ok() && core.enqueue_set(set)))
 }
@@ -62,8 +62,8 @@ fn ready(model: Option<&AnyObject>, inputs: Option<&AnyObject>) -> Bool {
     Bool::new(core(model).is_some_and(|core| count(Call::BuffersReady).is_ok() && core.buffers_ready(inputs)))
 }
 
-/// An instance needs procedures with weights, and a model whose symbols the driver has, which one
-/// of MIL text has not.
+/// An instance needs procedures with weights, and a model with symbols in the driver; a model from
+/// MIL text has none.
 fn new_instance(model: Option<&AnyObject>, parameters: Option<&AnyObject>, error: *mut *mut AnyObject) -> Bool {
     core(model);
     let words = match parameters.and_then(|p| p.downcast_ref::<FakeInstanceParameters>()) {
@@ -82,7 +82,7 @@ define_class!(
     impl FakeVirtualClient {
         #[unsafe(method_id(sharedConnection))]
         fn shared() -> Option<Retained<FakeVirtualClient>> {
-            // This is no virtual machine.
+            // The fake is not a virtual machine.
             None
         }
     }
@@ -91,7 +91,7 @@ define_class!(
 define_class!(
     #[unsafe(super(NSObject))]
     #[name = "_ANEClient"]
-    // True for a client of the caller's own.
+    // True for a client that the caller created.
     #[ivars = bool]
     pub(crate) struct FakeClient;
 
@@ -104,7 +104,7 @@ define_class!(
         #[unsafe(method_id(initWithRestrictedAccessAllowed:))]
         fn restricted(this: Allocated<Self>, _allowed: Bool) -> Option<Retained<Self>> {
             let this = this.set_ivars(true);
-            // SAFETY: `init` of NSObject gives the object that was allocated.
+            // SAFETY: `init` of NSObject returns the object that `alloc` made.
             Some(unsafe { msg_send![super(this), init] })
         }
 

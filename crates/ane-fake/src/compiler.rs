@@ -1,7 +1,8 @@
-//! The compiler's C function: it reads the program that its dictionaries name and writes a file.
+//! The compiler's C function: reads the program that its dictionaries name and writes a file.
 //!
-//! What it refuses it tells the block and returns 0, the harder case for a caller. Folders are put
-//! before names as they are, so a folder without a slash at its end finds nothing.
+//! Failures are reported to the block and the function returns 0, the harder case for a caller.
+//! Folders are prepended to names without a separator, so a folder without a trailing slash finds
+//! nothing.
 
 use std::ffi::c_void;
 use std::fs;
@@ -13,11 +14,12 @@ use crate::events::tell;
 use crate::foundation::{FakeDictionary, elements, number, text};
 use crate::session::{Call, count};
 
-/// The status of everything that is refused.
+/// The status of every failure.
 const REFUSED: u32 = 22;
 
 /// # Safety
-/// Two dictionaries or null, and a block of a status and a dictionary or null.
+/// The first two arguments must be dictionaries or null, the third a block that takes a status and
+/// a dictionary, or null.
 pub(crate) unsafe extern "C-unwind" fn compile(
     options: *const AnyObject,
     flags: *const AnyObject,
@@ -26,7 +28,7 @@ pub(crate) unsafe extern "C-unwind" fn compile(
     if let Err(failure) = count(Call::CompileFile) {
         return i32::try_from(failure.code).unwrap_or(-1);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointers are null or valid objects by this function's contract.
     unsafe {
         if written(options.as_ref(), flags.as_ref()).is_none() {
             tell(block.cast(), REFUSED);
@@ -35,8 +37,8 @@ pub(crate) unsafe extern "C-unwind" fn compile(
     0
 }
 
-/// Writes the engine these flags ask for and, if they ask for it, an intermediate file with the
-/// mask.
+/// Writes the container for the engine in the flags and, if requested, an intermediate file that
+/// contains the mask.
 fn written(options: Option<&AnyObject>, flags: Option<&AnyObject>) -> Option<()> {
     let options = options?.downcast_ref::<FakeDictionary>()?;
     let flags = flags?.downcast_ref::<FakeDictionary>()?;

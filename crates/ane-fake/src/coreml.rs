@@ -1,7 +1,7 @@
-//! The classes of Core ML that the E5 path needs: configurations, models, descriptions, arrays,
+//! The Core ML classes that the E5 path uses: configurations, models, descriptions, arrays,
 //! features.
 //!
-//! A compiled model is a folder with the text in it. Arrays are of fp32 or int32.
+//! A compiled model is a folder that contains the text. Arrays are fp32 or int32.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -24,21 +24,21 @@ use crate::foundation::{
 use crate::program::failure;
 use crate::session::{Call, CallFailure, count};
 
-/// A failure in Core ML's own domain.
+/// A failure in Core ML's domain.
 pub(crate) fn refused(text: impl Into<String>) -> CallFailure {
     failure("com.apple.CoreML", 0, text)
 }
 
-/// What a method with an `NSError **` gives.
+/// The result of a method with an `NSError **`.
 pub(crate) fn found<T>(result: Result<T, CallFailure>, error: *mut *mut AnyObject) -> Option<T> {
     result.map_err(|failure| report(error, failure)).ok()
 }
 
-/// `init` of NSObject on what was allocated with instance variables.
+/// Sends NSObject's `init` to an allocated object with instance variables.
 macro_rules! init {
     ($this:ident, $ivars:expr) => {{
         let this = $this.set_ivars($ivars);
-        // SAFETY: `init` of NSObject gives the object that was allocated.
+        // SAFETY: `init` of NSObject returns the object that `alloc` made.
         unsafe { objc2::msg_send![super(this), init] }
     }};
 }
@@ -102,7 +102,7 @@ define_class!(
 
         #[unsafe(method_id(neuralEngineCompilerOptions))]
         fn engine_options(&self) -> Option<Retained<FakeString>> {
-            // What was set, else what the system gives (apple-runtime §12).
+            // The options that were set, or else the system's (apple-runtime §12).
             Some(self.set(|s| string(s.options.as_deref().unwrap_or("EnableLowEffortCPAllocation=true"))))
         }
 
@@ -124,10 +124,10 @@ impl FakeConfiguration {
     }
 }
 
-/// Element type and extents of a port.
+/// The element type and extents of a port.
 pub(crate) type PortShape = (DataType, Vec<usize>);
 
-/// The ports of a function.
+/// The ports of a function by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ports {
     pub(crate) inputs: BTreeMap<String, PortShape>,
@@ -192,7 +192,7 @@ define_class!(
     }
 );
 
-/// Compiles a package into a folder of its own, which is the caller's afterward.
+/// Compiles a package into a new folder, which the caller then owns.
 fn compile(source: Option<&AnyObject>) -> Result<Retained<FakeUrl>, CallFailure> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let source = path(source).ok_or_else(|| refused("no URL"))?;
@@ -229,23 +229,23 @@ fn described(ports: &BTreeMap<String, PortShape>) -> Object {
     dictionary(ports.iter().map(|(name, tensor)| (name.as_str(), words(tensor))).collect())
 }
 
-/// A block, which is nil here.
+/// A block argument, which is nil here.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct NullableBlock(*const c_void);
 
-// SAFETY: a block is a pointer.
+// SAFETY: a block argument is a pointer, and this type is one.
 unsafe impl Encode for NullableBlock {
     const ENCODING: Encoding = Encoding::Block;
 }
 
-/// Where elements of four bytes lie.
+/// The layout of four-byte elements in memory.
 pub(crate) struct Elements {
     address: usize,
     pub(crate) dtype: DataType,
     pub(crate) shape: Vec<usize>,
     strides: Vec<usize>,
-    /// The memory, if it is the array's.
+    /// The memory, if the array owns it.
     _own: Option<Box<[u32]>>,
 }
 
@@ -305,7 +305,7 @@ define_class!(
     }
 );
 
-/// `MLMultiArrayDataTypeFloat32` and `…Int32`.
+/// The values of `MLMultiArrayDataTypeFloat32` and `…Int32`.
 const FP32: isize = 0x10000 | 32;
 const INT32: isize = 0x20000 | 32;
 
@@ -318,8 +318,8 @@ fn array_type(code: isize) -> Option<DataType> {
 }
 
 impl FakeMultiArray {
-    /// One with memory of its own, and an element of nothing between the others: nobody may take it
-    /// for packed.
+    /// An array with its own memory and a gap between elements, so a caller that assumes packed
+    /// elements fails.
     pub(crate) fn new((dtype, shape): &PortShape) -> Retained<FakeMultiArray> {
         let mut strides = vec![2; shape.len()];
         for axis in (0..shape.len().saturating_sub(1)).rev() {
@@ -330,7 +330,7 @@ impl FakeMultiArray {
         make!(FakeMultiArray, Elements { address, dtype: *dtype, shape: shape.clone(), strides, _own: Some(own) })
     }
 
-    /// The addresses of the elements, row-major.
+    /// The addresses of the elements in row-major order.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = *mut u32> + '_ {
         let Elements { address, shape, strides, .. } = self.ivars();
         (0..shape.iter().product::<usize>()).map(move |mut i| {
@@ -359,7 +359,7 @@ define_class!(
         fn with(array: Option<&AnyObject>) -> Option<Retained<FakeFeatureValue>> {
             given(|| {
                 let array = array?.downcast_ref::<FakeMultiArray>()?;
-                // SAFETY: an object of that class, which is kept.
+                // SAFETY: a live object of that class, which is retained.
                 let array = unsafe { Retained::retain(std::ptr::from_ref(array).cast_mut()) }?;
                 Some(make!(FakeFeatureValue, array))
             })
@@ -433,7 +433,7 @@ define_class!(
 
         #[unsafe(method(setOutputBackings:))]
         fn set_backings(&self, backings: &AnyObject) {
-            // SAFETY: an object, which is kept.
+            // SAFETY: a live object, which is retained.
             let kept = unsafe { Retained::retain(std::ptr::from_ref(backings).cast_mut()) };
             *lock(self.ivars()) = kept;
         }

@@ -1,8 +1,8 @@
-//! The classes around the E5 runtime. Selectors as in apple-runtime §9, types as in published class
+//! The classes of the E5 runtime. Selectors as in apple-runtime §9, types as in published class
 //! listings.
 //!
 //! Steps in another order than the recipe's fail, and so do descriptions, texts and features that
-//! do not agree. Operations made by hand say yes and give zeros.
+//! disagree. Operations made by hand report success and give zeros.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -25,24 +25,25 @@ use crate::model::answer;
 use crate::program::EMULATOR;
 use crate::session::{Call, CallFailure, Silence, count, e5_cache, predictions, spend};
 
-/// Whether the fake's system has a C function of the runtime.
+/// Whether the fake's system has this C function of the runtime.
 pub(crate) fn has_function(name: &CStr) -> bool {
     [c"e5rt_program_library_create", c"e5rt_execution_stream_create"].contains(&name)
 }
 
-/// `e5rt_program_library`, for the type encoding.
+/// `e5rt_program_library`, for its type encoding.
 #[repr(C)]
 struct LibraryHandle {
     _opaque: [u8; 0],
 }
 
-// SAFETY: the encoding of a pointer to the opaque struct.
+// SAFETY: a reference to this type is a pointer to the opaque struct, which is what the encoding
+// says.
 unsafe impl RefEncode for LibraryHandle {
     const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("e5rt_program_library", &[]));
 }
 
 fn of<T: objc2::DowncastTarget>(object: Option<&AnyObject>) -> Option<Retained<T>> {
-    // SAFETY: an object, which is kept.
+    // SAFETY: a live object, which is retained.
     unsafe { Retained::retain(std::ptr::from_ref(object?).cast_mut()) }?.downcast().ok()
 }
 
@@ -79,7 +80,7 @@ struct Compiled {
 
 type Functions = BTreeMap<String, Arc<Mutex<Compiled>>>;
 
-/// A file of text, and what was compiled of it.
+/// A text file, and its compiled functions.
 struct Text {
     path: PathBuf,
     functions: OnceLock<Functions>,
@@ -121,7 +122,7 @@ define_class!(
     }
 );
 
-/// Compiles a file of text, whose weights lie beside it.
+/// Compiles a text file whose weights are next to it.
 fn compile(path: &std::path::Path) -> Result<Functions, CallFailure> {
     let failed = |e: String| refused(format!("E5RT: {e} (13)"));
     let cache = e5_cache();
@@ -175,7 +176,7 @@ define_class!(
     }
 );
 
-/// What an engine is made of.
+/// The arguments of an engine.
 struct Parts {
     library: Retained<FakeLibrary>,
     description: Retained<FakeDescription>,
@@ -185,8 +186,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Makes ready to run: the library is compiled, has the function, and the description is the
-    /// function's.
+    /// Prepares the engine: the library must be compiled and have the function, and the description
+    /// must be the function's.
     fn prepare(&self) -> Result<(), CallFailure> {
         let functions = self.library.ivars().ivars().functions.get();
         let functions = functions.ok_or_else(|| refused("E5RT: the program library has no handle (2)"))?;
@@ -220,7 +221,8 @@ impl Parts {
                 let array = array.ok_or_else(|| refused(&port.name))?;
                 let mut access = surface.write().map_err(failed)?;
                 for (to, from) in access.bytes_mut().chunks_exact_mut(4).zip(array.addresses()) {
-                    // SAFETY: an element of the array, whose memory the caller keeps.
+                    // SAFETY: `from` is an element of the array, whose memory the caller keeps
+                    // alive.
                     to.copy_from_slice(&unsafe { from.read_unaligned() }.to_le_bytes());
                 }
             }
@@ -235,7 +237,7 @@ impl Parts {
                 let access = surface.read().map_err(|e| refused(e.to_string()))?;
                 for (from, to) in access.bytes().chunks_exact(4).zip(array.addresses()) {
                     let word = from.try_into().map_or(0, u32::from_le_bytes);
-                    // SAFETY: as above.
+                    // SAFETY: `to` is an element of the array, whose memory the caller keeps alive.
                     unsafe { to.write_unaligned(if silence.is_some() { 0 } else { word }) };
                 }
             }
@@ -355,7 +357,7 @@ define_class!(
 
         #[unsafe(method(setOperations:))]
         fn set_operations(&self, operations: &AnyObject) {
-            // SAFETY: an object, which is kept.
+            // SAFETY: a live object, which is retained.
             let kept = unsafe { Retained::retain(std::ptr::from_ref(operations).cast_mut()) };
             let mut state = lock(self.ivars());
             (state.operations, state.changed) = (kept, state.ran);
@@ -388,7 +390,7 @@ define_class!(
     }
 );
 
-/// An operation that was made by hand.
+/// An operation made by hand.
 struct Work {
     description: Retained<FakeDescription>,
     in_use: bool,

@@ -1,5 +1,5 @@
-//! Shared events, and the blocks that are told of an evaluation's end. Selectors and types as in
-//! apple-runtime §6 and in published dumps; blocks by their published layout.
+//! Shared events, and the blocks that are called at the end of an evaluation. Selectors and types
+//! as in apple-runtime §6 and in published dumps; blocks by their published layout.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use objc2::{ClassType, DefinedClass, Message as _, define_class, msg_send};
 
 use crate::foundation::{Object, elements, given, make};
 
-/// A counter.
+/// The value of an event, with a condition variable for waiters.
 #[derive(Default)]
 pub(crate) struct EventCounter {
     value: Mutex<u64>,
@@ -44,7 +44,7 @@ define_class!(
         #[unsafe(method_id(init))]
         fn init(this: Allocated<Self>) -> Option<Retained<Self>> {
             let this = this.set_ivars(EventCounter::default());
-            // SAFETY: `init` of NSObject gives the object that was allocated.
+            // SAFETY: `init` of NSObject returns the object that `alloc` made.
             Some(unsafe { msg_send![super(this), init] })
         }
 
@@ -65,13 +65,13 @@ define_class!(
     }
 );
 
-/// An event with the value that it is waited for, or raised to.
+/// An event with the value to wait for or to signal.
 pub(crate) struct Mark {
     pub(crate) value: u64,
     event: Object,
 }
 
-// SAFETY: what is kept is a counter of this fake, which locks, and counts of objects are atomic.
+// SAFETY: the object is a counter of this fake, which locks, and reference counts are atomic.
 unsafe impl Send for Mark {}
 
 impl Mark {
@@ -89,14 +89,14 @@ impl Mark {
         Mark { value: self.value, event: self.event.clone() }
     }
 
-    /// Raises the event to a value.
+    /// Signals the event with a value.
     pub(crate) fn raise(&self, value: u64) {
         if let Some(counter) = self.counter() {
             counter.set(value);
         }
     }
 
-    /// Waits as the engine does: without a limit, which a test's patience is.
+    /// Waits as the engine does: without a timeout, except one that ends a faulty test.
     pub(crate) fn wait(&self) -> bool {
         self.counter().is_some_and(|c| c.wait(self.value, Duration::from_secs(60)))
     }
@@ -136,14 +136,14 @@ define_class!(
     }
 );
 
-/// What a request waits for and raises.
+/// The waits and signals of a request.
 #[derive(Default)]
 pub(crate) struct Marks {
     pub(crate) signals: Vec<Mark>,
     pub(crate) waits: Vec<Mark>,
 }
 
-/// The marks of a list of events that are raised, if it is one.
+/// The marks of a list of events to signal, if it is one.
 pub(crate) fn signals(list: Option<&AnyObject>) -> Option<Vec<Mark>> {
     elements(list)?.iter().map(|e| Some(e.downcast_ref::<FakeSignalEvent>()?.ivars().again())).collect()
 }
@@ -173,7 +173,7 @@ impl FakeSharedEvents {
     }
 }
 
-/// A block as a caller hands it over: only what every block with something to count begins with.
+/// A block as a caller passes it: the fields that every reference-counted block begins with.
 #[repr(C)]
 pub(crate) struct Literal {
     isa: *const c_void,
@@ -191,7 +191,7 @@ struct Parts {
     dispose: unsafe extern "C" fn(*const c_void),
 }
 
-// SAFETY: the encoding of a block.
+// SAFETY: a reference to this type is a pointer to a block, which is what the encoding says.
 unsafe impl RefEncode for Literal {
     const ENCODING_REF: Encoding = Encoding::Block;
 }
@@ -199,10 +199,10 @@ unsafe impl RefEncode for Literal {
 /// Calls a block whose arguments are a status and a dictionary.
 ///
 /// # Safety
-/// `block` is such a block or null.
+/// `block` must be such a block or null.
 pub(crate) unsafe fn tell(block: *const Literal, status: u32) {
     type Invoke = unsafe extern "C" fn(*const c_void, u32, *const AnyObject);
-    // SAFETY: the caller's promise.
+    // SAFETY: `block` is null or a live block with these arguments by this function's contract.
     unsafe {
         if let Some(literal) = block.as_ref() {
             let invoke = std::mem::transmute::<unsafe extern "C" fn(*const c_void), Invoke>(literal.invoke);
@@ -214,20 +214,19 @@ pub(crate) unsafe fn tell(block: *const Literal, status: u32) {
 /// `BLOCK_HAS_COPY_DISPOSE`.
 const COUNTED: c_int = 1 << 25;
 
-/// A copy of a block, disposed of when dropped.
+/// A copy of a block, disposed of on drop.
 pub(crate) struct Copied(Vec<u64>);
 
-// SAFETY: what a completion handler holds may be called and let go of on any thread, as the
-// framework does.
+// SAFETY: the framework also calls and releases completion handlers on any thread.
 unsafe impl Send for Copied {}
 
 impl Copied {
-    /// As `_Block_copy` does it.
+    /// Copies a block as `_Block_copy` does.
     ///
     /// # Safety
-    /// `block` is a block or null.
+    /// `block` must be a live block or null.
     pub(crate) unsafe fn of(block: *const Literal) -> Option<Copied> {
-        // SAFETY: the caller's promise; a block is as large as its descriptor says.
+        // SAFETY: `block` is null or a live block, whose descriptor has its size in bytes.
         unsafe {
             let literal = block.as_ref().filter(|b| b.flags & COUNTED != 0)?;
             let size = (*literal.descriptor).size as usize;
@@ -238,16 +237,16 @@ impl Copied {
         }
     }
 
-    /// Calls it.
+    /// Calls the block, which has no arguments.
     pub(crate) fn call(&self) {
         let block = self.0.as_ptr().cast::<Literal>();
-        // SAFETY: a block that was copied whole.
+        // SAFETY: the vector holds a complete copy of a block.
         unsafe { ((*block).invoke)(block.cast()) }
     }
 
-    /// One more.
+    /// Another copy of the block.
     pub(crate) fn again(&self) -> Option<Copied> {
-        // SAFETY: a block that was copied whole.
+        // SAFETY: the vector holds a complete copy of a block.
         unsafe { Copied::of(self.0.as_ptr().cast()) }
     }
 }
@@ -255,7 +254,7 @@ impl Copied {
 impl Drop for Copied {
     fn drop(&mut self) {
         let block = self.0.as_ptr().cast::<Literal>();
-        // SAFETY: a block that was copied whole, and is let go of once.
+        // SAFETY: the vector holds a complete copy of a block, which is disposed of once.
         unsafe { ((*(*block).descriptor).dispose)(block.cast()) }
     }
 }

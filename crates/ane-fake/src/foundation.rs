@@ -12,28 +12,28 @@ use crate::session::CallFailure;
 
 pub(crate) type Object = Retained<AnyObject>;
 
-/// Bytes that a caller promised to be readable.
+/// A slice of memory that the caller provides.
 ///
 /// # Safety
-/// `pointer` is valid for `length` bytes, or `length` is 0.
+/// `pointer` must be valid for `length` elements, or `length` must be 0.
 unsafe fn slice<'a, T>(pointer: *const T, length: usize) -> &'a [T] {
     if pointer.is_null() || length == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `pointer` is valid for `length` elements by this function's contract.
     unsafe { std::slice::from_raw_parts(pointer, length) }
 }
 
-/// What a method gives that may give nil; bodies of methods cannot use `?` themselves.
+/// The result of a method that may be nil; method bodies cannot use `?` themselves.
 pub(crate) fn given<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     body()
 }
 
-/// A new object with these instance variables.
+/// Makes an object with these instance variables.
 macro_rules! make {
     ($class:ident, $ivars:expr) => {{
         let this = <$class as objc2::AllocAnyThread>::alloc().set_ivars($ivars);
-        // SAFETY: `init` of NSObject gives the object that was allocated.
+        // SAFETY: `init` of NSObject returns the object that `alloc` made.
         unsafe { objc2::msg_send![super(this), init] }
     }};
 }
@@ -49,7 +49,7 @@ define_class!(
     impl FakeString {
         #[unsafe(method_id(stringWithUTF8String:))]
         fn string_with(text: *const c_char) -> Retained<FakeString> {
-            // SAFETY: Foundation's contract: a terminated string.
+            // SAFETY: Foundation's contract: the argument is a terminated string.
             let text = unsafe { std::ffi::CStr::from_ptr(text) };
             make!(FakeString, text.to_owned())
         }
@@ -70,7 +70,7 @@ define_class!(
     impl FakeData {
         #[unsafe(method_id(dataWithBytes:length:))]
         fn data_with(bytes: *const c_void, length: usize) -> Retained<FakeData> {
-            // SAFETY: Foundation's contract.
+            // SAFETY: Foundation's contract: the argument has `length` bytes.
             let bytes = unsafe { slice(bytes.cast::<u8>(), length) };
             make!(FakeData, bytes.to_vec())
         }
@@ -125,7 +125,7 @@ define_class!(
     impl FakeArray {
         #[unsafe(method_id(arrayWithObjects:count:))]
         fn array_with(objects: *const *mut AnyObject, count: usize) -> Retained<FakeArray> {
-            // SAFETY: Foundation's contract: `count` objects.
+            // SAFETY: Foundation's contract: the argument has `count` objects.
             make!(FakeArray, unsafe { objects_of(objects, count) })
         }
 
@@ -156,7 +156,7 @@ define_class!(
             keys: *const *mut AnyObject,
             count: usize,
         ) -> Retained<FakeDictionary> {
-            // SAFETY: Foundation's contract: `count` objects and keys.
+            // SAFETY: Foundation's contract: the arguments have `count` objects and keys.
             let (keys, values) = unsafe { (objects_of(keys, count), objects_of(objects, count)) };
             make!(FakeDictionary, keys.into_iter().zip(values).collect())
         }
@@ -244,9 +244,9 @@ define_class!(
 );
 
 /// # Safety
-/// `objects` points to `count` valid objects.
+/// `objects` must point to `count` live objects.
 unsafe fn objects_of(objects: *const *mut AnyObject, count: usize) -> Vec<Object> {
-    // SAFETY: the caller's promise, for the slice and for each object.
+    // SAFETY: `objects` points to `count` live objects by this function's contract.
     unsafe { slice(objects, count).iter().filter_map(|&o| Retained::retain(o)).collect() }
 }
 
@@ -255,7 +255,7 @@ impl FakeDictionary {
         self.ivars().iter().find(|(k, _)| text(Some(k)).as_deref() == Some(key)).map(|(_, v)| v.clone())
     }
 
-    /// The entries whose keys are strings.
+    /// The entries with string keys.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (String, Object)> + '_ {
         self.ivars().iter().filter_map(|(k, v)| Some((text(Some(k))?, v.clone())))
     }
@@ -266,7 +266,7 @@ pub(crate) fn text(object: Option<&AnyObject>) -> Option<String> {
     Some(object?.downcast_ref::<FakeString>()?.ivars().to_string_lossy().into_owned())
 }
 
-/// The path of a file's address, if it is one.
+/// The path of a file URL, if it is one.
 pub(crate) fn path(object: Option<&AnyObject>) -> Option<PathBuf> {
     Some(PathBuf::from(object?.downcast_ref::<FakeUrl>()?.ivars()))
 }
@@ -275,12 +275,12 @@ pub(crate) fn url(path: &Path) -> Retained<FakeUrl> {
     make!(FakeUrl, path.to_string_lossy().into_owned())
 }
 
-/// The bytes of data, if it is data.
+/// The bytes of a data object, if it is one.
 pub(crate) fn bytes(object: Option<&AnyObject>) -> Option<&[u8]> {
     Some(object?.downcast_ref::<FakeData>()?.ivars())
 }
 
-/// The value of a number, if it is one.
+/// The value of a number object, if it is one.
 pub(crate) fn number(object: Option<&AnyObject>) -> Option<u64> {
     Some(*object?.downcast_ref::<FakeNumber>()?.ivars())
 }
@@ -316,13 +316,13 @@ pub(crate) fn dictionary(entries: Vec<(&str, Object)>) -> Object {
     made.into_super().into()
 }
 
-/// Writes an error through an `NSError **`, autoreleased as Cocoa does.
+/// Writes an error through an `NSError **`, autoreleased as in Cocoa.
 pub(crate) fn report(out: *mut *mut AnyObject, failure: CallFailure) {
     if out.is_null() {
         return;
     }
     let error: Retained<FakeError> = make!(FakeError, failure);
-    // SAFETY: the caller of the method gave a place for an object.
+    // SAFETY: by the method's contract, a pointer that is not null is writable.
     unsafe { *out = Retained::autorelease_ptr(error).cast() };
 }
 

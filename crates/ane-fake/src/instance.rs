@@ -1,4 +1,4 @@
-//! Further instances of a model. Selectors and types as in apple-runtime §6, §8, §12 and in
+//! Additional instances of a model. Selectors and types as in apple-runtime §6, §8, §12 and in
 //! published dumps.
 
 use objc2::rc::Retained;

@@ -1,17 +1,19 @@
-//! A fake of what the Apple Neural Engine is reached through, for tests on Linux.
+//! A fake of the frameworks through which the Apple Neural Engine is reached, for tests on Linux.
 //!
-//! `foundation` has the value classes, `surface` the C functions of IOSurface, and the other
-//! modules the private classes, over the small Objective-C runtime of `ferrane-ane`. Programs are
-//! run by the emulator. The fake is strict where the real framework is known to be: text must be
-//! data, the weights dictionary must be there, files must be staged, surfaces must be large enough
-//! and carry the indices that the model reports, models go through their states, symbols of
-//! loop-backs must be nil (apple-runtime §2, §4, §8, §11). Of Core ML there are the classes of the
-//! E5 path (`coreml`, `e5`), whose description, text and features have to agree (§9). `compiler` is
-//! the C function that makes files. It reports ports in the order of their names and their strides,
-//! so a caller that assumes the program's order or packed rows fails. The declarations here are
-//! written from apple-runtime.md and not from the bindings, so that each checks the other.
+//! `foundation` has the value classes, `surface` the C functions of IOSurface, `compiler` the C
+//! function that compiles to files, and the other modules the private classes, over the small
+//! Objective-C runtime of `ferrane-ane`. Programs are run by the emulator. Of Core ML there are the
+//! classes of the E5 path (`coreml`, `e5`).
 //!
-//! Nothing here is for use outside of tests: the crate is unpublished and no command depends on it.
+//! The fake is strict where the real framework is known to be: text must be a data object, the
+//! weights dictionary must exist, files must be staged, surfaces must be large enough and have the
+//! indices that the model reports, models have states, symbols of loop-backs must be nil
+//! (apple-runtime §2, §4, §8, §11), and on the E5 path description, text and features must agree
+//! (§9). It reports ports in the order of their names and with their strides, so a caller that
+//! assumes the program's order or packed rows fails.
+//!
+//! Its declarations follow apple-runtime.md, not the bindings, so that each checks the other. The
+//! crate is only for tests: it is unpublished and no command depends on it.
 #![deny(missing_docs)]
 #![cfg(not(target_vendor = "apple"))]
 
@@ -38,12 +40,10 @@ use ferrane_device::{Device, Result};
 
 pub use session::{Call, Chaining, Session, Silence, is_inside, session};
 
-/// The chip that the fake says it is, one that no profile has, so that the default profile is
-/// taken.
+/// The chip that the fake reports; no profile has it, so the default profile is used.
 const CHIP: &str = "Apple Fake";
 
-/// Registers the classes and puts the fake in place of the system; after that `ferrane_ane::open`
-/// opens it.
+/// Registers the classes and injects the fake as the system, which `ferrane_ane::open` then opens.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -78,13 +78,13 @@ pub fn install() {
             recovery: Duration::ZERO,
             surfaces,
         };
-        // SAFETY: the functions do what their documentation says, which is Apple's; the classes are
-        // safe Rust but for what they are promised of pointers, which is Apple's too.
+        // SAFETY: the functions and classes behave as documented for Apple's, and use pointers only
+        // as those do.
         unsafe { ferrane_ane::inject(system) }
     });
 }
 
-/// Opens the fake engine, with the options of the real one.
+/// Opens the fake engine; the options are those of the real one.
 ///
 /// # Errors
 /// As `ferrane_ane::open`.

@@ -122,7 +122,7 @@ define_class!(
 
         #[unsafe(method(stop))]
         fn stop(&self) {
-            // Closed more often than opened.
+            // It was closed more often than opened.
             if self.ivars().1.fetch_sub(1, Ordering::Relaxed) <= 0 {
                 throw("NSInternalInconsistencyException", "stop without start");
             }

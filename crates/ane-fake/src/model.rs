@@ -1,5 +1,5 @@
-//! Descriptor, model, and what is inside a loaded model. Selectors and types as in apple-runtime
-//! §2, §11, §12.
+//! Descriptor, model, and the parts of a loaded model. Selectors and types as in apple-runtime §2,
+//! §11, §12.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,13 +22,13 @@ use crate::program::{Compiled, ENGINE, compile_failure, failure, process_failure
 use crate::request::FakeRequest;
 use crate::session::{Call, CallFailure, Chaining, chains, count, describes, enter, raises, spend};
 
-/// States, with the engine's numbers.
+/// States, numbered as by the engine.
 const CREATED: u64 = 1;
 const COMPILED: u64 = 2;
 const LOADED: u64 = 3;
 const ERROR: u64 = 5;
 
-/// Text and weight files as they were given.
+/// Text and weight files as the caller passed them.
 pub(crate) struct Description {
     mil: Vec<u8>,
     weights: BTreeMap<String, Vec<u8>>,
@@ -37,7 +37,7 @@ pub(crate) struct Description {
 impl Description {
     fn of(mil: Option<&AnyObject>, weights: Option<&AnyObject>) -> Option<Description> {
         count(Call::Descriptor).ok()?;
-        // A string in place of data, or no dictionary, gives nil.
+        // A string instead of data, or a missing dictionary, gives nil.
         let mil = bytes(mil)?.to_vec();
         let given = weights?.downcast_ref::<FakeDictionary>()?;
         let mut files = BTreeMap::new();
@@ -59,19 +59,19 @@ impl Description {
 struct Life {
     state: u64,
     compiled: Option<Compiled>,
-    /// Which counters are wanted; none comes.
+    /// The mask of requested counters; none is collected.
     counters: u32,
     chain: Option<Prepared>,
 }
 
-/// A request that a thread keeps.
+/// A request that is moved to a thread.
 struct Kept(Retained<FakeRequest>);
 
-// SAFETY: a request never changes once made but for its handler, which has a lock; its surfaces are
-// the caller's promise.
+// SAFETY: a request is immutable except for its handler, which has a lock; the caller keeps its
+// surfaces valid.
 unsafe impl Send for Kept {}
 
-/// What a model and the objects inside it share.
+/// The state that a model shares with the objects inside it.
 pub(crate) struct Core {
     description: Arc<Description>,
     life: Mutex<Life>,
@@ -86,17 +86,17 @@ impl Core {
         format!("{:016X}", self.description.hash())
     }
 
-    /// The directory that the caller stages files in.
+    /// The directory in which the caller stages files.
     fn folder(&self) -> PathBuf {
         std::env::temp_dir().join(self.hex())
     }
 
-    /// What a compile leaves behind, for the loads of this and of other models.
+    /// The result of a compile, for the loads of this and of other models.
     fn product(&self) -> Vec<u8> {
         format!("net.plist of {}", self.hex()).into_bytes()
     }
 
-    /// Stages the files as the caller else does.
+    /// Stages the files, as the caller otherwise does.
     fn save(&self) -> std::io::Result<PathBuf> {
         let folder = self.folder();
         std::fs::create_dir_all(folder.join("weights"))?;
@@ -143,7 +143,7 @@ impl Core {
     fn load(&self, options: Option<&AnyObject>) -> Result<(), CallFailure> {
         let mut life = self.life();
         let failed = || failure(ENGINE, 6, "program load failure status 0x20004");
-        // A model made anew loads what an earlier one compiled, if the folder still has it.
+        // A new model loads the result of an earlier one if the folder still has it.
         let found = std::fs::read(self.folder().join("net.plist")).is_ok_and(|found| found == self.product());
         if !is_dictionary(options) || !found || life.state == LOADED {
             life.state = if life.state == LOADED { LOADED } else { ERROR };
@@ -166,7 +166,7 @@ impl Core {
         Ok(())
     }
 
-    /// Runs a request, by whatever way it came. One with events is only submitted.
+    /// Runs a request of any dispatch. A request with events is only submitted.
     fn evaluate(self: &Arc<Core>, options: Option<&AnyObject>, request: Option<&AnyObject>) -> Result<(), CallFailure> {
         let found = request.and_then(|r| r.downcast_ref::<FakeRequest>());
         let Some((request, events)) = found.and_then(|r| Some((r, r.ivars().events.as_ref()?))) else {
@@ -189,7 +189,7 @@ impl Core {
             if released && core.evaluate_now(Some(&options), Some(&kept.0)).is_ok() && raises() {
                 marks.signals.iter().for_each(|mark| mark.raise(mark.value));
             }
-            // Whoever is told may count what is left.
+            // Dropped first, because the handler may count live objects.
             drop((kept, core, marks, options));
             ended.call();
         });
@@ -205,7 +205,7 @@ impl Core {
         compiled.evaluate(bound.procedure, &bound.inputs, &bound.outputs)
     }
 
-    /// Prepares a chain. `own` is true for a client that is not the shared one.
+    /// Prepares a chain. `own` is true for a client other than the shared one.
     pub(crate) fn prepare_chain(&self, own: bool, request: Option<&AnyObject>) -> Result<(), CallFailure> {
         let refused = || failure(ENGINE, 15, "ANEProgramChainingPrepare() Failed: Program chaining prepare error");
         let mut life = self.life();
@@ -214,12 +214,12 @@ impl Core {
         Ok(())
     }
 
-    /// False, without a word, where that is no part of a prepared chain.
+    /// Returns false silently for a set that is not part of a prepared chain.
     pub(crate) fn enqueue_set(&self, set: Option<&AnyObject>) -> bool {
         chains() == Chaining::Works && self.life().chain.as_mut().is_some_and(|chain| chain.enqueue(set))
     }
 
-    /// Runs what is ready.
+    /// Runs the steps that are ready.
     pub(crate) fn buffers_ready(&self, inputs: Option<&AnyObject>) -> bool {
         let Life { state, compiled: Some(compiled), chain: Some(chain), .. } = &mut *self.life() else { return false };
         let Some(run) = chain.ready(inputs).filter(|_| *state == LOADED) else { return false };
@@ -247,7 +247,7 @@ impl Core {
     }
 }
 
-/// Runs a request, by whatever way it came.
+/// Runs a request of any dispatch.
 pub(crate) fn evaluate(
     call: Call,
     core: impl FnOnce() -> Result<Arc<Core>, CallFailure>,
@@ -266,7 +266,7 @@ pub(crate) fn is_dictionary(object: Option<&AnyObject>) -> bool {
     object.is_some_and(|o| o.downcast_ref::<FakeDictionary>().is_some())
 }
 
-/// Answers a BOOL method with an `NSError **`.
+/// The result of a BOOL method with an `NSError **`.
 pub(crate) fn answer(result: Result<(), CallFailure>, error: *mut *mut AnyObject) -> Bool {
     match result {
         Ok(()) => Bool::YES,
@@ -307,7 +307,7 @@ define_class!(
             given(|| {
                 let description = Description::of(mil, weights).filter(|_| is_mil.as_bool())?;
                 let this = this.set_ivars(Arc::new(description));
-                // SAFETY: `init` of NSObject gives the object that was allocated.
+                // SAFETY: `init` of NSObject returns the object that `alloc` made.
                 Some(unsafe { msg_send![super(this), init] })
             })
         }
@@ -333,7 +333,7 @@ define_class!(
         fn init_with(this: objc2::rc::Allocated<Self>, descriptor: Option<&AnyObject>) -> Option<Retained<Self>> {
             given(|| {
                 let this = this.set_ivars(core_of(descriptor)?);
-                // SAFETY: `init` of NSObject gives the object that was allocated.
+                // SAFETY: `init` of NSObject returns the object that `alloc` made.
                 Some(unsafe { msg_send![super(this), init] })
             })
         }
@@ -426,7 +426,7 @@ define_class!(
 
         #[unsafe(method(purgeCompiledModel))]
         fn purge(&self) {
-            // What the caller staged is the caller's.
+            // Files that the caller staged belong to the caller.
             let _ = std::fs::remove_file(self.ivars().folder().join("net.plist"));
         }
 
@@ -448,7 +448,7 @@ define_class!(
 
         #[unsafe(method_id(compilerOptionsFileName))]
         fn options_file(&self) -> Option<Retained<FakeString>> {
-            // No options were given.
+            // There are no options.
             None
         }
 
@@ -523,7 +523,7 @@ define_class!(
 
         #[unsafe(method(queueDepth))]
         fn queue_depth(&self) -> i8 {
-            // That of a model which is not loaded.
+            // 127 for a loaded model, 0 otherwise.
             if self.ivars().as_ref().is_some_and(|core| core.is_loaded()) { 127 } else { 0 }
         }
 
@@ -564,7 +564,7 @@ define_class!(
             error: *mut *mut AnyObject,
         ) -> Bool {
             if !status.is_null() {
-                // SAFETY: the caller of the method gave a place for a status.
+                // SAFETY: by the method's contract, `status` is writable.
                 unsafe { *status = 0 };
             }
             evaluate(Call::ProcessRequest, || Ok(self.ivars().clone()), options, request, error)

@@ -1,4 +1,4 @@
-//! What a model has compiled: the emulator's program, and the ports as the fake reports them.
+//! The compiled form of a model: the emulator's program, and the ports as the fake reports them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -33,7 +33,7 @@ pub(crate) fn compile_failure(why: &str) -> CallFailure {
     failure(COMPILER, 1, format!("_ANECompiler : ANECCompile() FAILED err=({why})"))
 }
 
-/// A port: its symbol, how it lies in the caller's surface, and the emulator's surface of it.
+/// A port: its symbol, its layout in the caller's surface, and the emulator's surface.
 struct PortMapping {
     name: String,
     symbol: u64,
@@ -48,7 +48,7 @@ struct CompiledProcedure {
     request: Request,
 }
 
-/// A compiled program.
+/// A compiled program with its procedures.
 pub(crate) struct Compiled {
     entries: Vec<CompiledProcedure>,
     reports_layouts: bool,
@@ -96,8 +96,8 @@ impl Compiled {
             let mut access = place.surface.write().map_err(failed)?;
             let mut row = 0;
             while let (Some(from), Some(to)) = (place.layout.row(row), access.row_mut(row)) {
-                // SAFETY: the caller's surface is as long as the layout needs (`placed`), and lives
-                // for the call; the row of the emulator's surface is memory of its own.
+                // SAFETY: the caller's surface is as long as the layout requires (`placed`) and
+                // lives during the call; the row of the emulator's surface is separate memory.
                 unsafe {
                     std::ptr::copy_nonoverlapping(base.add(from.start), to.as_mut_ptr(), from.len().min(to.len()))
                 };
@@ -109,7 +109,7 @@ impl Compiled {
             let access = place.surface.read().map_err(failed)?;
             let mut row = 0;
             while let (Some(to), Some(from)) = (place.layout.row(row), access.row(row)) {
-                // SAFETY: as above, the other way round.
+                // SAFETY: as above, in the other direction.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), base.add(to.start), to.len().min(from.len())) };
                 row += 1;
             }
@@ -117,7 +117,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// What the model says of itself (apple-runtime §11).
+    /// The attributes that the model reports (apple-runtime §11).
     pub(crate) fn attributes(&self) -> Object {
         let side = |ports: fn(&CompiledProcedure) -> &[PortMapping], suffix: &str| {
             let all = || self.entries.iter().flat_map(ports);
@@ -158,7 +158,7 @@ impl Compiled {
     }
 }
 
-/// Ports in the order of names, whatever the program's order.
+/// The ports sorted by name, independent of the program's order.
 fn places(ports: &[Port], next: &mut u64, alignment: usize) -> Result<Vec<PortMapping>> {
     let sorted: BTreeMap<&str, &Port> = ports.iter().map(|p| (p.name.as_str(), p)).collect();
     let place = |(name, port): (&str, &Port)| {
@@ -170,15 +170,15 @@ fn places(ports: &[Port], next: &mut u64, alignment: usize) -> Result<Vec<PortMa
     sorted.into_iter().map(place).collect()
 }
 
-/// An entry of a live list: batches, channels, depth, height and width of a tensor of any rank up
-/// to five.
+/// An entry of a live list: batches, channels, depth, height and width of a tensor of rank 5 or
+/// less.
 fn live(place: &PortMapping, suffix: &str) -> Object {
     let shape = &place.layout.shape;
     let at = |from_end: usize| shape.len().checked_sub(from_end).and_then(|i| shape.get(i)).copied().unwrap_or(1);
     let [batches, channels, depth, height, width] = match shape.len() {
         5.. => [at(5), at(4), at(3), at(2), at(1)],
         4 => [at(4), at(3), 1, at(2), at(1)],
-        // [a, b, c] is a batches of b channels of c.
+        // [a, b, c] is a batches of b channels of width c.
         _ => [at(3), at(2), 1, 1, at(1)],
     };
     let row = if shape.is_empty() {

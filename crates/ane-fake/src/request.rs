@@ -13,13 +13,13 @@ use crate::events::{Copied, FakeSharedEvents, Literal};
 use crate::foundation::{Object, bytes, elements, given, make, number};
 use crate::surface;
 
-/// `__IOSurface`, for the type encoding.
+/// `__IOSurface`, for its type encoding.
 #[repr(C)]
 pub(crate) struct IoSurface {
     _opaque: [u8; 0],
 }
 
-// SAFETY: the encoding of a pointer to the opaque struct, as Apple's headers have it.
+// SAFETY: Apple's headers declare a pointer to an opaque struct, which is what the encoding says.
 unsafe impl RefEncode for IoSurface {
     const ENCODING_REF: Encoding = Encoding::Pointer(&Encoding::Struct("__IOSurface", &[]));
 }
@@ -35,7 +35,7 @@ define_class!(
         fn with_surface(surface: *mut IoSurface) -> Option<Retained<FakeSurfaceObject>> {
             given(|| {
                 surface::memory(surface.cast())?;
-                // SAFETY: a surface, as was just seen; it is kept.
+                // SAFETY: the pointer was recognized above as a live surface, which is retained.
                 let kept = unsafe { Retained::retain(surface.cast::<AnyObject>()) }?;
                 Some(make!(FakeSurfaceObject, kept))
             })
@@ -50,7 +50,7 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Of a symbol and a surface object.
+    /// Binds a surface object to a symbol.
     pub(crate) fn of(symbol: u64, object: Object) -> Binding {
         Binding { symbol, object }
     }
@@ -61,20 +61,20 @@ impl Binding {
     }
 }
 
-/// Surfaces and the procedure.
+/// The surfaces of a request, and the procedure.
 pub(crate) struct RequestBindings {
     pub(crate) inputs: Vec<Binding>,
     pub(crate) outputs: Vec<Binding>,
     pub(crate) procedure: u64,
-    /// Events that go with it; it is evaluated asynchronously then.
+    /// Events of the request; with events it is evaluated asynchronously.
     pub(crate) events: Option<Retained<FakeSharedEvents>>,
     pub(crate) ended: Mutex<Option<Copied>>,
 }
 
-/// Surfaces with their indices.
+/// A list of surfaces and a list of their indices.
 type SurfacesWithIndices<'a> = (Option<&'a AnyObject>, Option<&'a AnyObject>);
 
-/// A request; `None` if an argument is not what it should be.
+/// A request; `None` if an argument has the wrong class.
 fn request(
     inputs: SurfacesWithIndices<'_>,
     outputs: SurfacesWithIndices<'_>,
@@ -127,7 +127,7 @@ define_class!(
 
         #[unsafe(method(setCompletionHandler:))]
         fn on_end(&self, handler: *const Literal) {
-            // SAFETY: a block, or nil.
+            // SAFETY: `handler` is a live block or nil.
             let copied = unsafe { Copied::of(handler) };
             *lock(&self.ivars().ended) = copied;
         }
@@ -160,14 +160,14 @@ define_class!(
 
         #[unsafe(method_id(statsWithReconstructed:hardwareExecutionNS:aneStatsRawData:))]
         fn reconstructed(read: Option<&AnyObject>, time: u64, raw: Option<&AnyObject>) -> Option<Retained<FakeStats>> {
-            // Data or nothing.
+            // A data object or nil.
             let data = |part: Option<&AnyObject>| part.is_none() || bytes(part).is_some();
             (data(read) && data(raw)).then(|| make!(FakeStats, time))
         }
 
         #[unsafe(method(driverMaskForANEFMask:))]
         fn driver_mask(mask: u32) -> u32 {
-            // What was read of one system: bit 1 of the framework is bit 2 of the driver.
+            // The mapping of one observed system: bit 1 of the framework is bit 2 of the driver.
             (mask & 0x1) | (mask & 0x2) << 1
         }
 

@@ -1,4 +1,4 @@
-//! What a test sees of the fake, and how it makes calls fail.
+//! The control of the fake in a test: counts of calls, and failures on request.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -35,25 +35,25 @@ pub enum Call {
 /// How predictions report success without computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// Outputs stay as they were.
+    /// Outputs keep their contents.
     Untouched,
-    /// Outputs become zeros, as those of operations made by hand do (apple-runtime §9).
+    /// Outputs become zeros, as with operations made by hand (apple-runtime §9).
     Zeros,
 }
 
-/// What becomes of chains of models of MIL text (apple-runtime §8).
+/// The behavior of chains of models from MIL text (apple-runtime §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chaining {
     /// Preparation fails with code 15, as on an M4 Max.
     Refused,
-    /// Preparation succeeds for the model inside and a client of the caller's own; what follows
-    /// fails without a word, as on an M5.
+    /// Preparation succeeds for the inner model and a client that the caller created; later calls
+    /// fail silently, as on an M5.
     Silent,
-    /// Chains run, as one project says of an M1.
+    /// Chains run, as one project reports for an M1.
     Works,
 }
 
-/// A failure as an NSError tells it.
+/// A failure in the form of an NSError.
 #[derive(Clone, Debug)]
 pub(crate) struct CallFailure {
     pub(crate) domain: String,
@@ -79,8 +79,8 @@ struct World {
 }
 
 impl World {
-    /// No budget, packed rows, layouts reported, predictions that compute and write where they are
-    /// told.
+    /// No budget, packed rows, layouts reported, predictions that compute and write to the given
+    /// arrays.
     const fn new() -> World {
         World {
             calls: Vec::new(),
@@ -111,15 +111,14 @@ fn world() -> MutexGuard<'static, World> {
 
 thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
 
-/// True while this thread is in an evaluation of the fake: what it does there is not the caller's
-/// doing.
+/// True while this thread is in an evaluation of the fake, whose allocations are not the caller's.
 pub fn is_inside() -> bool {
     DEPTH.get() > 0
 }
 
 /// An evaluation of the fake, until it is dropped.
 pub(crate) struct Inside {
-    /// True if there is nothing to do but to answer YES.
+    /// True if the evaluation only returns YES.
     pub(crate) instant: bool,
 }
 
@@ -129,7 +128,7 @@ impl Drop for Inside {
     }
 }
 
-/// Begins an evaluation, when a test lets it.
+/// Begins an evaluation as soon as the test permits it.
 pub(crate) fn enter() -> Inside {
     DEPTH.set(DEPTH.get() + 1);
     let mut world = world();
@@ -139,7 +138,7 @@ pub(crate) fn enter() -> Inside {
     Inside { instant: world.instant }
 }
 
-/// Counts a call; gives the failure that a test ordered for it.
+/// Counts a call; an error if a test requested a failure for it.
 pub(crate) fn count(call: Call) -> Result<(), CallFailure> {
     let mut world = world();
     world.calls.push(call);
@@ -157,13 +156,13 @@ pub(crate) fn spend() -> bool {
     left
 }
 
-/// Bytes to which rows are padded, and whether models report how their ports lie.
+/// The alignment of rows in bytes, and whether models report the layout of their ports.
 pub(crate) fn rows() -> (usize, bool) {
     let world = world();
     (world.row_alignment, world.reports_layouts)
 }
 
-/// How predictions are silent, and whether they make arrays of their own for what they give.
+/// How predictions are silent, and whether they allocate their own result arrays.
 pub(crate) fn predictions() -> (Option<Silence>, bool) {
     let world = world();
     (world.silence, world.ignores_backings)
@@ -175,27 +174,27 @@ pub(crate) fn e5_cache() -> PathBuf {
     world().e5_cache.clone().unwrap_or_else(std::env::temp_dir)
 }
 
-/// What becomes of chains.
+/// The behavior of chains.
 pub(crate) fn chains() -> Chaining {
     world().chaining
 }
 
-/// Whether requests raise the events that they were given.
+/// Whether requests signal their events.
 pub(crate) fn raises() -> bool {
     world().raises
 }
 
-/// Whether models describe themselves at all.
+/// Whether models report attributes.
 pub(crate) fn describes() -> bool {
     world().reports_ports
 }
 
-/// Sole use of the fake: its state is the process's, as the real framework's is.
+/// Exclusive use of the fake, whose state belongs to the process like the real framework's.
 pub struct Session {
     _sole: MutexGuard<'static, ()>,
 }
 
-/// Waits for other tests, then starts with nothing counted and nothing ordered.
+/// Waits for other tests, then starts with zero counts and no failures.
 pub fn session() -> Session {
     let sole = lock(&SESSION);
     *world() = World::new();
@@ -203,75 +202,75 @@ pub fn session() -> Session {
 }
 
 impl Session {
-    /// How often a call was made.
+    /// The number of times that a call was made.
     pub fn count(&self, call: Call) -> usize {
         world().calls.iter().filter(|c| **c == call).count()
     }
 
-    /// Makes the next such call fail with that domain, code and text.
+    /// Makes the next such call fail with this domain, code and text.
     pub fn fail(&self, call: Call, domain: &str, code: isize, text: &str) {
         world().failures.push((call, CallFailure { domain: domain.into(), code, text: text.into() }));
     }
 
-    /// Lets so many compiles succeed; later ones fail without a reason, as the engine's do.
+    /// Lets this many compiles succeed; later ones fail without a reason, like the engine's.
     pub fn budget(&self, compiles: usize) {
         world().budget = compiles;
     }
 
-    /// Pads rows of programs compiled from now on to a multiple of so many bytes; 64 is the
-    /// published case.
+    /// Pads rows of programs compiled from now on to a multiple of `bytes`; 64 is the published
+    /// case.
     pub fn row_alignment(&self, bytes: usize) {
         world().row_alignment = bytes;
     }
 
-    /// What becomes of chains from now on.
+    /// Sets the behavior of chains from now on.
     pub fn chaining(&self, chaining: Chaining) {
         world().chaining = chaining;
     }
 
-    /// Requests end without raising their events, as those that fail on the engine do.
+    /// Requests end without signaling their events, like those that fail on the engine.
     pub fn without_signals(&self) {
         world().raises = false;
     }
 
-    /// Models say nothing of themselves.
+    /// Models report no attributes.
     pub fn without_attributes(&self) {
         world().reports_ports = false;
     }
 
-    /// Models say nothing of how their ports lie, as older systems do.
+    /// Models do not report the layout of their ports, like older systems.
     pub fn without_layouts(&self) {
         world().reports_layouts = false;
     }
 
-    /// Keeps evaluations from going on.
+    /// Keeps evaluations from starting.
     pub fn hold(&self) {
         world().held = true;
     }
 
-    /// Lets them go on.
+    /// Lets evaluations start that are on hold.
     pub fn release(&self) {
         world().held = false;
         RELEASED.notify_all();
     }
 
-    /// Whether evaluations answer YES at once, look at nothing and are not counted: what is left is
-    /// the caller's part.
+    /// Whether evaluations return YES at once, do nothing and are not counted; then only the
+    /// caller's cost remains.
     pub fn instant(&self, instant: bool) {
         world().instant = instant;
     }
 
-    /// Predictions report success and compute nothing.
+    /// Predictions report success without computing.
     pub fn silent(&self, how: Option<Silence>) {
         world().silence = how;
     }
 
-    /// Predictions make new arrays for what they give, whatever backings they were given.
+    /// Predictions allocate new result arrays and ignore backings.
     pub fn without_backings(&self) {
         world().ignores_backings = true;
     }
 
-    /// The folder in which the E5 runtime keeps what it compiles.
+    /// Sets the cache folder of the E5 runtime.
     pub fn e5_cache(&self, folder: PathBuf) {
         world().e5_cache = Some(folder);
     }

@@ -11,9 +11,9 @@ use objc2::{ClassType, DefinedClass, define_class};
 use crate::foundation::{FakeDictionary, make, number};
 use crate::session::{Call, count};
 
-/// Memory and the number of locks that are out.
+/// The memory of a surface and the number of its current locks.
 struct Surface {
-    /// Whole words, so that the base is aligned as the real one's page is enough for.
+    /// Whole 16-byte words, to align the base address.
     memory: Box<[UnsafeCell<u128>]>,
     size: usize,
     locks: AtomicIsize,
@@ -30,16 +30,16 @@ pub(crate) fn register() {
     let _ = FakeSurface::class();
 }
 
-/// The surface behind a reference, if it is one.
+/// The memory of a surface reference, if it is one.
 pub(crate) fn memory(surface: *mut c_void) -> Option<(*mut u8, usize)> {
-    // SAFETY: a reference that the fake handed out is an object; a null one is none.
+    // SAFETY: a non-null reference comes from `create`, so it is a live object.
     let object = unsafe { surface.cast::<AnyObject>().as_ref() }?.downcast_ref::<FakeSurface>()?;
     let ivars = object.ivars();
     Some((ivars.memory.as_ptr().cast_mut().cast(), ivars.size))
 }
 
 fn locks(surface: *mut c_void) -> Option<&'static AtomicIsize> {
-    // SAFETY: as in `memory`; the caller holds the surface while it calls.
+    // SAFETY: as in `memory`; the caller keeps the surface alive during the call.
     let object: &'static AnyObject = unsafe { surface.cast::<AnyObject>().as_ref() }?;
     Some(&object.downcast_ref::<FakeSurface>()?.ivars().locks)
 }
@@ -47,13 +47,13 @@ fn locks(surface: *mut c_void) -> Option<&'static AtomicIsize> {
 /// `IOSurfaceCreate`: null unless the dictionary is that of a flat byte buffer (apple-runtime §7).
 ///
 /// # Safety
-/// `properties` is a dictionary or null.
+/// `properties` must be a dictionary or null.
 pub unsafe extern "C" fn create(properties: *const AnyObject) -> *mut c_void {
     let null = std::ptr::null_mut();
     if count(Call::CreateSurface).is_err() {
         return null;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `properties` is null or a live object by this function's contract.
     let Some(properties) = (unsafe { properties.as_ref() }).and_then(|p| p.downcast_ref::<FakeDictionary>()) else {
         return null;
     };
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn create(properties: *const AnyObject) -> *mut c_void {
 /// `IOSurfaceGetBaseAddress`.
 ///
 /// # Safety
-/// `surface` is a surface of this fake or null.
+/// `surface` must be a surface of this fake or null.
 pub unsafe extern "C" fn base_address(surface: *mut c_void) -> *mut c_void {
     memory(surface).map_or(std::ptr::null_mut(), |(base, _)| base.cast())
 }
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn base_address(surface: *mut c_void) -> *mut c_void {
 /// `IOSurfaceGetAllocSize`.
 ///
 /// # Safety
-/// `surface` is a surface of this fake or null.
+/// `surface` must be a surface of this fake or null.
 pub unsafe extern "C" fn alloc_size(surface: *mut c_void) -> usize {
     memory(surface).map_or(0, |(_, size)| size)
 }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn alloc_size(surface: *mut c_void) -> usize {
 /// `IOSurfaceLock`.
 ///
 /// # Safety
-/// `surface` is a surface of this fake or null.
+/// `surface` must be a surface of this fake or null.
 pub unsafe extern "C" fn lock(surface: *mut c_void, _options: u32, _seed: *mut u32) -> i32 {
     match locks(surface) {
         Some(locks) => {
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn lock(surface: *mut c_void, _options: u32, _seed: *mut u
 /// `IOSurfaceUnlock`: an error without a lock.
 ///
 /// # Safety
-/// `surface` is a surface of this fake or null.
+/// `surface` must be a surface of this fake or null.
 pub unsafe extern "C" fn unlock(surface: *mut c_void, _options: u32, _seed: *mut u32) -> i32 {
     match locks(surface) {
         Some(locks) if locks.fetch_sub(1, Ordering::Relaxed) > 0 => 0,
