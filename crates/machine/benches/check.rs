@@ -8,7 +8,7 @@ use std::time::Instant;
 use ferrane_machine::{CheckOptions, Profile, check, select};
 use ferrane_mil::{Builder, Constant, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
-/// Six ops that run and the constants of their arguments.
+/// Adds six ops that run, and the constants of their arguments.
 fn layer(b: &mut Builder, x: ValueId) -> Result<ValueId, MilError> {
     let product = b.matmul("m", x, x, Transpose::Y)?;
     let scaled = b.op("mul", "s", [("x", product.into()), ("y", Constant::fp16(0.125).into())])?;

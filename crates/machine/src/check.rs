@@ -1,13 +1,13 @@
-//! A program against a machine: [`check`](fn@check) runs the rules.
+//! Checks a program against a machine: [`check`](fn@check) runs the rules.
 //!
-//! [`check`](fn@check) reads a program as a profile's compiler would
-//! ([`select`](fn@crate::select::select)) and lets every [rule](crate::rules) look at it. A program
-//! that passes without an error is, as far as anything is published, accepted by the machine and
-//! computed correctly. The check itself cannot fail: rules ignore what they do not understand.
+//! [`check`](fn@check) reads a program as the profile's compiler would
+//! ([`select`](fn@crate::select::select)) and passes it to every [rule](crate::rules). According to
+//! everything published, the machine accepts a program that passes without an error and computes it
+//! correctly. The check itself cannot fail: rules ignore what they do not understand.
 //!
-//! A strict check has no rules of its own. It runs the same rules a second time over a profile that
-//! takes the hardest claim about each value, and marks what only that run reports with the reason
-//! why the machine's own profile decides otherwise.
+//! A strict check has no rules of its own. It runs the same rules a second time over a profile with
+//! the hardest claim about each value. A finding that only this run reports carries the reason why
+//! the machine's own profile decides otherwise.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -62,12 +62,12 @@ pub fn check(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -
     found
 }
 
-/// What makes two findings the same.
+/// The key by which two findings are the same.
 fn place(f: &Finding) -> (Code, Option<usize>, Option<OpId>, Option<String>) {
     (f.code, f.function, f.op, f.value.clone())
 }
 
-/// Why the profile overrules claims, by claim.
+/// The reasons for which the profile overrules claims, by claim.
 fn reasons(profile: &Profile) -> BTreeMap<String, String> {
     profile.entries().into_iter().flat_map(|e| e.overrules).collect()
 }
@@ -87,7 +87,7 @@ fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<
     found
 }
 
-/// Core ML runs what the engine does not take on the CPU or the GPU.
+/// Turns a refusal into a note: Core ML runs refused ops on the CPU or the GPU.
 fn elsewhere(finding: &mut Finding) {
     match finding.effect {
         Effect::CompileError { .. } | Effect::EvaluationError { .. } | Effect::Hangs => {

@@ -1,7 +1,8 @@
-//! The long answer to a code: what it means, why, and what to do.
+//! The long explanation of a code: meaning, cause and remedy.
 //!
-//! Codes of rules are explained by their [`Rule`]; those of readers, which have no rule, stand in
-//! tables here. Every code of the project has an entry: a test looks for codes in the sources.
+//! Codes of rules are explained by their [`Rule`]; codes of readers have no rule and are explained
+//! in the tables here. Every code of the project has an entry: a test searches the sources for
+//! codes.
 
 use std::fmt::Write as _;
 
@@ -10,30 +11,30 @@ use ferrane_diag::Code;
 use crate::claims;
 use crate::rules::{self, Rule};
 
-/// What is known about a code.
+/// The explanation of a code.
 #[derive(Clone, Copy, Debug)]
 pub struct Explanation {
-    /// The code.
+    /// The code that it explains.
     pub code: Code,
-    /// What it is about, in a few words.
+    /// The subject, in a few words.
     pub title: &'static str,
-    /// The long answer.
+    /// The explanation in full sentences.
     pub text: &'static str,
     /// The rule, for codes about a machine.
     pub rule: Option<&'static Rule>,
 }
 
-/// Codes of the reader, the registry and the weights (`ferrane-mil`).
+/// Codes of the text reader, the op registry and the weights (`ferrane-mil`).
 const LANGUAGE: &[(u16, &str, &str)] = &[
     (
         101,
-        "bytes that are no text",
+        "bytes that are not text",
         "MIL text is UTF-8. Bytes that are not, or characters that no token begins with, cannot be read. A compiled model or a protobuf message under the name of a text is the usual reason.",
     ),
     (
         102,
         "unexpected token",
-        "The grammar wants something else here: a name, a comma, a bracket. The message says what. The grammar stands in the documentation of `ferrane_mil::text`.",
+        "The grammar expects something else here: a name, a comma, a bracket. The message says what. The grammar is in the documentation of `ferrane_mil::text`.",
     ),
     (
         103,
@@ -43,9 +44,9 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     (
         104,
         "nesting or size",
-        "The text, a literal or the nesting of blocks is larger than the reader takes: two gigabytes of text, 64 nested blocks. Weights belong into blob files.",
+        "The text, a literal or the nesting of blocks exceeds the reader's limits: two gigabytes of text, 64 nested blocks. Weights belong in blob files.",
     ),
-    (105, "string", "A string ends on the line on which it begins, and `\\` escapes only what the format escapes."),
+    (105, "string", "A string must end on the line on which it begins, and `\\` escapes only what the format escapes."),
     (106, "argument without its name", "Arguments of ops are `name = value`; MIL has no arguments by position."),
     (
         107,
@@ -55,25 +56,25 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     (
         108,
         "number",
-        "The number does not fit its type, or is no number: floats are decimal or hexadecimal, integers must lie in the range of their type.",
+        "The number does not fit its type, or is not a number: floats are decimal or hexadecimal, integers must lie in the range of their type.",
     ),
     (
         109,
         "another format",
-        "The file is something else than MIL text: a model message, a blob file, coremltools' printed form, ONNX. The message says what it looks like and what reads it.",
+        "The file is not MIL text: a model message, a blob file, coremltools' printed form, ONNX. The message says what it looks like and what reads it.",
     ),
     (
         110,
-        "header, opset and spelling that do not go together",
-        "`program(1.0)` goes with the verbose dialect and opsets up to ios17, `program(1.3)` with the shorthand. It is read all the same; the engine's compiler refuses it.",
+        "header, opset and spelling that do not match",
+        "`program(1.0)` goes with the verbose dialect and opsets up to ios17, `program(1.3)` with the shorthand. The reader accepts it; the engine's compiler refuses it.",
     ),
-    (111, "opset", "The tag behind the function's name is none that is known; ops are then kept unchecked."),
-    (201, "name", "A name must be an identifier and free in its function."),
-    (202, "undefined value", "A value must be defined before it is used, in this block or in one around it."),
+    (111, "opset", "The tag after the function's name is not a known opset; its ops are kept unchecked."),
+    (201, "name", "A name must be an identifier and unique in its function."),
+    (202, "undefined value", "A value must be defined before it is used, in this block or in an enclosing one."),
     (
         203,
         "type",
-        "The type is none that MIL has here: an unknown element type, extents that are too large, or a literal that is not of its type.",
+        "The type is not allowed here: an unknown element type, extents that are too large, or a literal of another type.",
     ),
     (
         204,
@@ -83,10 +84,10 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     (
         205,
         "unknown argument",
-        "The op has no such argument in this opset. Its signature stands in docs/ops.md and in the note.",
+        "The op has no such argument in this opset. Its signature is in docs/ops.md and in the note.",
     ),
     (206, "missing argument", "The op needs this argument, and it has no default."),
-    (207, "argument given twice", "Each argument of an op is given once."),
+    (207, "argument given twice", "Each argument of an op may be given only once."),
     (
         208,
         "argument of a wrong type",
@@ -99,25 +100,25 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     ),
     (
         210,
-        "shapes that do not fit",
-        "The extents of the arguments do not go together by the op's rule: broadcasting, inner extents of a product, axes out of range.",
+        "shapes that do not match",
+        "The extents of the arguments violate the op's rule: broadcasting, inner extents of a product, axes out of range.",
     ),
     (211, "declared result", "The text declares another type for a result than the op gives for these arguments."),
-    (212, "constant", "The bytes of a constant disagree with its type, or its weight is not there."),
+    (212, "constant", "The bytes of a constant disagree with its type, or its weight is missing."),
     (
         213,
-        "opset that cannot say it",
-        "A function cannot be brought into the older opset: it has an op, an argument or a type that came later.",
+        "opset that cannot express it",
+        "A function cannot be converted to the older opset: it uses an op, an argument or a type that was introduced later.",
     ),
     (
         290,
         "invariant of the program",
-        "The program, as it stands in memory, is not well formed: a value used before its definition, two values of one name, an op in two blocks. Texts and packages that were read cannot have it; a program put together by hand can.",
+        "The program in memory is not well formed: a value used before its definition, two values with the same name, an op in two blocks. Texts and packages cannot contain this; a program built by hand can.",
     ),
     (
         301,
-        "blob file that is not there",
-        "The text names a blob file that was not opened. Paths begin with `@model_path/`, the folder of the text. `ferrane check --no-weights` does without them.",
+        "missing blob file",
+        "The text names a blob file that was not opened. Paths begin with `@model_path/`, the folder of the text. `ferrane check --no-weights` does not need them.",
     ),
     (
         302,
@@ -127,7 +128,7 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
     (
         303,
         "odd blob record",
-        "The record can be read, but says something wrong about itself: size, offset, count or type. Strict readers refuse it (macOS 15), lenient ones take it.",
+        "The record can be read, but its own size, offset, count or type is wrong. Strict readers refuse it (macOS 15), lenient ones take it.",
     ),
 ];
 
@@ -135,33 +136,33 @@ const LANGUAGE: &[(u16, &str, &str)] = &[
 const COMPILED: &[(u16, &str, &str)] = &[
     (
         701,
-        "no compiled program",
-        "The file is not what the engine's compiler writes, or only a part of it: the magic number (0xbeefface, or 0xfeedfacf with cputype 0x80), or the size of the load commands is wrong.",
+        "not a compiled program",
+        "The file is not a file of the engine's compiler, or only a part of one: the magic number (0xbeefface, or 0xfeedfacf with cputype 0x80), or the size of the load commands is wrong.",
     ),
     (
         702,
         "load command",
-        "A load command is shorter than its kind is, or says a number of sections, a length of a state or an offset of a name that does not lie in it. Commands that nobody knows are kept and never looked into.",
+        "A load command is shorter than its kind requires, or its number of sections, length of the state or offset of a name reaches beyond it. Unknown commands are kept and never examined.",
     ),
     (
         703,
         "range of the file",
-        "A section, its relocations, the symbols, their names or a note does not lie in the file behind the load commands, or two of them share bytes.",
+        "A section, its relocations, the symbols, their names or a note does not lie in the file after the load commands, or two of them overlap.",
     ),
     (
         704,
         "descriptors",
-        "The task descriptors of a section cannot be followed: a length or a pointer leads out of the section or backwards, or a record is longer than its descriptor. The generation may be one whose descriptors nobody has described.",
+        "The task descriptors of a section cannot be followed: a length or a pointer leads out of the section or backwards, or a record is longer than its descriptor. The descriptor encoding of the generation may be unknown.",
     ),
     (
         705,
         "weights of a compiled program",
-        "Weights or a table of a function do not go with the shape, or with what the registers of a task say of their lanes: a length, a place behind the end of the buffer, or a form whose order nobody has established (groups, palettes, sparse weights).",
+        "Weights or a function table disagree with the shape, or with the lanes that the registers of a task describe: a wrong length, a range beyond the end of the buffer, or a form whose order is not established (groups, palettes, sparse weights).",
     ),
     (
         710,
         "text of a compiled program: grammar",
-        "A statement is words, then `=` and a value or a block, one on a line. The grammar stands in the documentation of `ferrane_hwx::text`; what `disasm` writes is an example.",
+        "A statement is words, then `=` and a value or a block, one on a line. The grammar is in the documentation of `ferrane_hwx::text`; what `disasm` writes is an example.",
     ),
     (
         711,
@@ -171,32 +172,32 @@ const COMPILED: &[(u16, &str, &str)] = &[
     (
         712,
         "text of a compiled program: value",
-        "The number has no room in its field, or its field has no room in the command or record. Addresses and strides keep their place in the word, so their lower bits must be zero.",
+        "The number does not fit into its field, or its field does not fit into the command or record. Addresses and strides are not shifted, so their lower bits must be zero.",
     ),
     (
         713,
-        "text of a compiled program: place",
-        "Contents overlap each other or the load commands, or lie behind the end that the header says. Places in the file and sizes of sections are not moved by an edit: change those of what lies behind, too.",
+        "text of a compiled program: offset",
+        "Contents overlap each other or the load commands, or lie beyond the size in the header. An edit does not move offsets in the file or change sizes of sections: adjust those of the contents after it as well.",
     ),
     (
         720,
-        "program that cannot be made",
-        "The program cannot be made: its tensors and its operation do not go together, a number has no room in its register (15 bits for width and height, 17 for channels, 5 for a kernel, 2 for a step), or how it is said is not established, as for tiles of large tensors.",
+        "program that cannot be built",
+        "The program cannot be built: its operation cannot take its tensors, a number does not fit into its register (15 bits for width and height, 17 for channels, 5 for a kernel, 2 for a stride), or its encoding is not established, as for tiles of large tensors.",
     ),
     (
         721,
         "program for the Linux driver",
-        "The driver runs programs of H13 (A14, M1) in fixed places: the payload, memory between tasks, then outputs and inputs, 28 at most. A program of another engine, with tensors of some depth, or whose tasks name a buffer that is bound to nothing has no such file.",
+        "The driver runs programs of H13 (A14, M1) with fixed buffer indices: the payload, memory between tasks, then outputs and inputs, at most 28. The format cannot express a program of another engine, tensors with a depth, or tasks that name an unbound buffer.",
     ),
     (
         722,
         "file of the Linux driver",
-        "The sizes in an `.anec` header do not go together: the payload has the bytes of the descriptors, rounded up to 16, and those of the constants, and begins at 0x1000 (`anecc`) or 0x800 (`libane`).",
+        "The sizes in an `.anec` header contradict each other: the payload is the descriptors, rounded up to 16 bytes, and the constants, and begins at 0x1000 (`anecc`) or 0x800 (`libane`).",
     ),
     (
         730,
         "FlatBuffer",
-        "The first four bytes of a FlatBuffer lead to its root table, and a table to its vtable, which says where each field lies. One of the two leads out of the file or does not fit.",
+        "The first four bytes of a FlatBuffer are the offset of its root table, and a table refers to its vtable, which has the offset of each field. One of the two offsets leads out of the file or does not fit.",
     ),
     (
         731,
@@ -205,7 +206,7 @@ const COMPILED: &[(u16, &str, &str)] = &[
     ),
 ];
 
-/// Every code, in order.
+/// Every explanation, sorted by code.
 pub fn all() -> Vec<Explanation> {
     let told = |&(code, title, text): &(u16, &'static str, &'static str)| Explanation {
         code: Code(code),
@@ -222,7 +223,7 @@ pub fn all() -> Vec<Explanation> {
     LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).collect()
 }
 
-/// The explanation of a code: `E0421`, `e421` or `421`.
+/// The explanation of a code, which may be spelled `E0421`, `e421` or `421`.
 pub fn find(code: &str) -> Option<Explanation> {
     let digits = code.trim().trim_start_matches(['e', 'E']);
     let number: u16 = digits.parse().ok().filter(|_| digits.len() <= 4)?;
@@ -230,7 +231,7 @@ pub fn find(code: &str) -> Option<Explanation> {
 }
 
 impl Explanation {
-    /// All of it, as text for a terminal.
+    /// The explanation as text for a terminal.
     pub fn text(&self) -> String {
         let mut out = format!("{}: {}\n\n{}\n", self.code, self.title, folded(self.text));
         if let Some(rule) = self.rule {
@@ -238,7 +239,7 @@ impl Explanation {
             if !rule.rewrite.is_empty() {
                 let _ = writeln!(out, "Instead: {}.", rule.rewrite);
             }
-            let _ = write!(out, "\nClaims behind it:\n");
+            let _ = write!(out, "\nClaims:\n");
             for claim in rule.claims.iter().filter_map(|id| claims::find(id)) {
                 let stated = &claim.stated;
                 let _ = writeln!(
@@ -252,7 +253,7 @@ impl Explanation {
     }
 }
 
-/// Words in lines of 100 characters at most.
+/// Wraps words into lines of at most 100 characters.
 fn folded(text: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -273,12 +274,12 @@ fn folded(text: &str) -> String {
 const INTRODUCTION: &str = "\
 # Codes
 
-Every code that Ferrane tells, with the long answer that `ferrane explain` gives. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-machine errors_doc`.
+Every diagnostic code of Ferrane, with the explanation that `ferrane explain` prints. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-machine errors_doc`.
 
 01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
 ";
 
-/// All of them as a page of documentation.
+/// All explanations as a page of documentation.
 pub fn page() -> String {
     let mut out = INTRODUCTION.to_string();
     for e in all() {

@@ -1,8 +1,8 @@
-//! A finding: one thing that a machine does with a program and that the program's author should
-//! know.
+//! A finding: one thing that a machine does with a program and that its author should know.
 //!
-//! Findings are plain data. [`Effect`] says what happens on the machine, [`Fix`] names the change
-//! that avoids it; the rules that report findings and the code that applies fixes are elsewhere.
+//! Findings are plain data. [`Effect`] states the consequence on the machine, [`Fix`] names the
+//! change that avoids it; the rules that report findings and the code that applies fixes are in
+//! other modules.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use ferrane_diag::{Code, Diagnostic, Severity, Span};
 use ferrane_mil::{Function, OpId, Program};
 use serde::Serialize;
 
-/// What happens on the machine.
+/// The consequence of a finding on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Effect {
     /// The compile fails with this text (apple-runtime §4).
     CompileError {
-        /// The framework's message.
+        /// The message of the framework.
         text: &'static str,
     },
     /// The program compiles; evaluations fail with this status (apple-runtime §4).
     EvaluationError {
-        /// The number that the error's text gives as `status=`.
+        /// The number after `status=` in the text of the error.
         status: u32,
     },
     /// The program compiles, and its evaluation never returns.
@@ -30,7 +30,7 @@ pub enum Effect {
     SilentlyWrong,
     /// The program runs, slower than it could.
     Slow,
-    /// The program runs; the finding is worth knowing.
+    /// The program runs without a defect; the finding is informative.
     Fine,
 }
 
@@ -39,7 +39,7 @@ impl Effect {
     pub const INVALID: Effect = Effect::CompileError { text: "InvalidMILProgram" };
     /// The compiler refuses an op or a shape.
     pub const REFUSED: Effect = Effect::CompileError { text: "ANECCompile() FAILED" };
-    /// Surfaces or sizes do not fit.
+    /// Surfaces or sizes do not match.
     pub const INFERENCE: Effect = Effect::EvaluationError { status: 0x1d };
 
     /// A stable word for JSON: `compile-error`, `evaluation-error`, `hangs`, `silently-wrong`,
@@ -63,27 +63,27 @@ impl fmt::Display for Effect {
             Effect::EvaluationError { status } => {
                 write!(f, "it compiles, and evaluations fail with status {status:#x}")
             }
-            Effect::Hangs => f.write_str("it compiles, and the evaluation does not come back"),
-            Effect::SilentlyWrong => f.write_str("it runs, the results are wrong, and nothing says so"),
+            Effect::Hangs => f.write_str("it compiles, and the evaluation never returns"),
+            Effect::SilentlyWrong => f.write_str("it runs and returns wrong results without an error"),
             Effect::Slow => f.write_str("it runs, slower than it could"),
             Effect::Fine => f.write_str("it runs"),
         }
     }
 }
 
-/// A change of the program that avoids a finding and keeps what the program computes.
+/// A change of the program that avoids a finding and preserves the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fix {
-    /// The verbose dialect, `program(1.0)`, ios16.
+    /// Writes the program in the verbose dialect, `program(1.0)`, ios16.
     Verbose,
-    /// `program(major.minor)`.
+    /// Writes the header `program(major.minor)`.
     Header(u32, u32),
-    /// The usual `buildInfo`, on one line.
+    /// Writes the usual `buildInfo` on one line.
     BuildInfo,
-    /// Named `const` ops instead of inline literals, for the arguments of this op.
+    /// Replaces inline literals in the arguments of this op with named `const` ops.
     NamedConstants(&'static str),
-    /// A pass of `ferrane_mil::passes`, by name.
+    /// Runs a pass of `ferrane_mil::passes`, by name.
     Pass(&'static str),
 }
 
@@ -104,17 +104,17 @@ impl fmt::Display for Fix {
 pub struct Finding {
     /// The code of the rule, in 0400..0500.
     pub code: Code,
-    /// How bad it is. Often the rule's severity; a rule may raise or lower it for one program.
+    /// The severity for this program. It is the rule's unless the rule raises or lowers it.
     pub severity: Severity,
-    /// What happens on the machine.
+    /// The consequence on the machine.
     pub effect: Effect,
-    /// Index of the function in the program; `None` for a finding about the whole program.
+    /// The index of the function in the program; `None` for a finding about the whole program.
     pub function: Option<usize>,
     /// The op, if the finding is about one.
     pub op: Option<OpId>,
-    /// Name of the value: the op's first result, or a port.
+    /// The name of the value: the op's first result, or a port.
     pub value: Option<String>,
-    /// Place in the text; `None` if the program was not read from text.
+    /// The position in the text; `None` if the program was not read from text.
     pub span: Option<Span>,
     /// One sentence without a full stop.
     pub message: String,
@@ -122,9 +122,9 @@ pub struct Finding {
     pub claims: Vec<String>,
     /// How to write the program so that the machine accepts it, if a general answer exists.
     pub rewrite: Option<String>,
-    /// The change that does so, if it can be made without a decision by the author.
+    /// The change that avoids the finding, if it can be made without a decision by the author.
     pub fix: Option<Fix>,
-    /// Set for findings that only a strict check reports: why the profile overrules their claims.
+    /// For findings that only a strict check reports: why the profile overrules their claims.
     pub overruled: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Finding {
         self
     }
 
-    /// Offers a fix.
+    /// Offers a fix, which `fix` may apply.
     pub(crate) fn fix(&mut self, fix: Fix) -> &mut Finding {
         self.fix = Some(fix);
         self
@@ -160,7 +160,7 @@ impl Finding {
         let mut d = Diagnostic { severity: self.severity, ..Diagnostic::error(self.code, self.span, &self.message) };
         d = d.note(None, format!("{} ({})", self.effect, self.claims.join(", ")));
         if let Some(why) = &self.overruled {
-            d = d.note(None, format!("the profile holds otherwise: {why}"));
+            d = d.note(None, format!("the profile overrules this: {why}"));
         }
         match &self.rewrite {
             Some(rewrite) => d.note(None, format!("instead: {rewrite}")),
@@ -168,8 +168,11 @@ impl Finding {
         }
     }
 
-    /// The finding as JSON: `{code, severity, effect, happens, status, function, op, value, message,
-    /// claims, rewrite, fixable, overruled}`. `program` must be the program that was checked.
+    /// The finding as a JSON object with the fields `code`, `severity`, `effect`, `happens`,
+    /// `status`, `function`, `op`, `value`, `message`, `claims`, `rewrite`, `fixable` and
+    /// `overruled`.
+    ///
+    /// `program` must be the program that was checked.
     pub fn json(&self, program: &Program) -> serde_json::Value {
         #[derive(Serialize)]
         struct FindingJson<'a> {

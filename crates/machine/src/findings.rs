@@ -1,8 +1,9 @@
-//! The list that rules add findings to.
+//! The list to which rules add findings.
 //!
-//! A rule states code, severity, effect, claims and rewrite once; the list fills them into each
-//! finding, and the rule changes what differs. The list keeps at most [`Findings::LIMIT`] findings
-//! of a rule and counts the rest, so that a program that is wrong throughout does not fill memory.
+//! A rule states code, severity, effect, claims and rewrite once; the list copies them into each
+//! finding, and the rule changes the fields that differ. The list keeps at most [`Findings::LIMIT`]
+//! findings per rule and counts the rest, so a program that is wrong throughout does not exhaust
+//! memory.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{OpId, ValueDef, ValueId};
@@ -10,7 +11,7 @@ use ferrane_mil::{OpId, ValueDef, ValueId};
 use crate::finding::{Effect, Finding};
 use crate::view::FunctionView;
 
-/// What a finding has from its rule unless the rule changes it.
+/// The fields that a finding takes from its rule unless the rule changes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleDefaults {
     pub code: Code,
@@ -21,22 +22,22 @@ pub(crate) struct RuleDefaults {
     pub rewrite: &'static str,
 }
 
-/// The findings of one run over all rules.
+/// The findings of one run of all rules.
 #[derive(Debug)]
 pub(crate) struct Findings {
     items: Vec<Finding>,
     rule: RuleDefaults,
-    /// Index of the current rule's first finding.
+    /// The index of the current rule's first finding.
     first: usize,
-    /// How many findings the current rule had beyond the limit.
+    /// The number of findings of the current rule beyond the limit.
     left_out: usize,
 }
 
 impl Findings {
-    /// The number of findings that are kept of one rule; its last one says how many more there are.
+    /// The number of findings kept per rule; the last one states how many more there are.
     pub(crate) const LIMIT: usize = 200;
 
-    /// An empty list for the findings of a first rule.
+    /// An empty list, ready for the first rule.
     pub(crate) fn new(rule: RuleDefaults) -> Findings {
         Findings { items: Vec::new(), rule, first: 0, left_out: 0 }
     }
@@ -65,7 +66,7 @@ impl Findings {
     fn add(&mut self, function: Option<usize>, value: Option<String>, message: String) -> &mut Finding {
         let rule = self.rule;
         if self.items.len() - self.first >= Findings::LIMIT {
-            // The new finding replaces the last one, which is counted.
+            // The new finding replaces the last one, which is only counted.
             self.left_out += 1;
             self.items.pop();
         }

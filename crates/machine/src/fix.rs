@@ -1,8 +1,8 @@
-//! Fixes: changes that avoid findings and keep what a program computes.
+//! Fixes: changes that avoid findings and preserve the results of a program.
 //!
-//! Each fix is tried by itself and kept only if the program checks better after it: fewer errors,
-//! or as many and fewer warnings. So a fix never makes a program worse for the machine it is fixed
-//! for, and one that does not apply is left out.
+//! Each fix is tried by itself and kept only if the program then checks better: fewer errors, or as
+//! many errors and fewer warnings. So a fix never makes a program worse for the machine, and one
+//! that does not apply is skipped.
 
 use std::collections::HashSet;
 
@@ -18,14 +18,14 @@ use crate::finding::{Finding, Fix};
 use crate::options::CheckOptions;
 use crate::profile::Profile;
 
-/// What was done to a program.
+/// The result of fixing a program.
 #[derive(Clone, Debug)]
 pub struct Fixed {
-    /// The program now.
+    /// The program after the fixes.
     pub program: Program,
-    /// The fixes that were kept, in order, each with how many findings it took away.
+    /// The fixes that were kept, in order, each with the number of findings that it removed.
     pub applied: Vec<(Fix, usize)>,
-    /// What is left.
+    /// The findings that remain.
     pub left: Vec<Finding>,
 }
 
@@ -34,7 +34,7 @@ pub struct Fixed {
 pub fn fix(program: &Program, profile: &Profile, options: &CheckOptions<'_>, evaluate: &dyn Evaluate) -> Fixed {
     let mut fixed = Fixed { program: program.clone(), applied: Vec::new(), left: check(program, profile, options) };
     let mut tried = HashSet::new();
-    // What is printed anew has another text than the one that was read.
+    // Printing the program gives another text than the one that was read.
     let options = CheckOptions { text: None, ..options.clone() };
     while let Some(next) = fixed.left.iter().filter_map(|f| f.fix).find(|f| !tried.contains(f)) {
         tried.insert(next);
@@ -48,13 +48,13 @@ pub fn fix(program: &Program, profile: &Profile, options: &CheckOptions<'_>, eva
     fixed
 }
 
-/// Errors, then warnings.
+/// The number of errors, then of warnings.
 fn score(findings: &[Finding]) -> (usize, usize) {
     let count = |s| findings.iter().filter(|f| f.severity == s).count();
     (count(Severity::Error), count(Severity::Warning))
 }
 
-/// The program with one fix.
+/// The program with one fix applied.
 ///
 /// # Errors
 /// The fix does not apply to this program.
@@ -78,8 +78,8 @@ pub fn apply(program: &Program, fix: Fix, evaluate: &dyn Evaluate) -> Result<Pro
     }
 }
 
-/// Inline literals of the op's arguments as `const` ops before it, and flags that are left out
-/// written with their default.
+/// Replaces inline literals of the op's arguments with `const` ops before it, and writes omitted
+/// flags with their default.
 fn named_constants(program: &Program, name: &str) -> Result<Program, MilError> {
     let mut changed = program.clone();
     for function in &mut changed.functions {
@@ -100,7 +100,7 @@ fn named_constants(program: &Program, name: &str) -> Result<Program, MilError> {
     Ok(changed)
 }
 
-/// The constants that an op's literals become; the op then names them.
+/// The constants for an op's literals; the op then refers to them.
 fn constants_of(function: &mut Function, id: OpId, names: &mut HashSet<String>) -> Vec<OpId> {
     let label = match function.op(id).outputs.first() {
         Some(v) => function.value(*v).name.clone(),

@@ -1,4 +1,4 @@
-//! What a machine allows: claims, profiles, selection, rules and the cost model.
+//! What machines allow: claims, profiles, selection, rules and the cost model.
 //!
 //! A *machine* is a chip with a system version and a path to the engine: `m4-macos15-inmem`.
 //!

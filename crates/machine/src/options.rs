@@ -5,34 +5,34 @@ use std::str::FromStr;
 /// What a check takes into account in addition to program and profile.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions<'a> {
-    /// Counts every claim, including those that the profile overrules and those about other
-    /// machines.
+    /// Takes every claim into account, including those that the profile overrules and those about
+    /// other machines.
     pub strict: bool,
-    /// Bounds of inputs, for the search for overflow. An input without bounds may have any value of
-    /// its type.
+    /// Bounds of inputs, for the search for overflow. Without bounds, an input may have any value
+    /// of its type.
     pub bounds: Vec<InputBounds>,
-    /// The text that the program was read from, for rules about its spelling.
+    /// The text that the program was read from, for rules about spelling.
     pub text: Option<&'a str>,
-    /// How many programs the process compiles, including this one; 0 means 1.
+    /// The number of programs that the process compiles, including this one; 0 means 1.
     pub programs: usize,
 }
 
 /// The smallest and the largest element of an input: `x=-1..1`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputBounds {
-    /// Name of the input.
+    /// The name of the input.
     pub name: String,
-    /// No element is smaller.
+    /// The lower bound of every element.
     pub low: f32,
-    /// No element is larger.
+    /// The upper bound of every element.
     pub high: f32,
 }
 
-/// A text that does not give bounds of an input.
+/// The error for a text that is not `NAME=LOW..HIGH`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}`: expected NAME=LOW..HIGH, `x=-1..1` for example")]
 pub struct InputBoundsError {
-    /// The text.
+    /// The text that was parsed.
     pub text: String,
 }
 

@@ -1,10 +1,10 @@
-//! What values lie between, as far as a program says so.
+//! Bounds of values, by interval arithmetic over a program.
 //!
-//! A forward pass over the view in interval arithmetic: inputs from the bounds that a user gives
-//! (or all of their type), functions from what they can give, sums and products from their
-//! operands, products with constant matrices row by row. Constants are read only where the other
-//! operand is bounded. An end is infinite where nothing is known. Rounding is left out: an end is
-//! right to the precision of fp16, which the limits it is compared with do not need.
+//! The analysis is a forward pass: inputs have the bounds that a user gives (or the range of their
+//! type), functions the range of their results, sums and products the range of their operands, and
+//! products with constant matrices are bounded row by row. Constants are read only if the other
+//! operand is bounded. A bound is infinite if nothing is known. Rounding is ignored: bounds are
+//! accurate to the precision of fp16, which suffices for the limits that they are compared with.
 
 use std::collections::HashMap;
 
@@ -13,41 +13,41 @@ use ferrane_mil::{Arg, Constant, DataType, Op, Type, ValueId, Weights};
 use crate::options::InputBounds;
 use crate::view::FunctionView;
 
-/// Lower and upper end.
+/// An interval of values, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// No value is below it.
+    /// The lower bound, possibly negative infinity.
     pub lo: f64,
-    /// No value is above it.
+    /// The upper bound, possibly infinity.
     pub hi: f64,
 }
 
 impl Range {
-    /// Nothing is known.
+    /// The interval of all values: nothing is known.
     pub const ALL: Range = Range { lo: f64::NEG_INFINITY, hi: f64::INFINITY };
 
-    /// Between two numbers; everything if one is none or they stand the wrong way round.
+    /// The interval between two numbers; all values if one is NaN or they are out of order.
     pub fn new(lo: f64, hi: f64) -> Range {
         if lo <= hi { Range { lo, hi } } else { Range::ALL }
     }
 
-    /// The largest magnitude.
+    /// The largest magnitude in the interval.
     pub fn magnitude(self) -> f64 {
         self.lo.abs().max(self.hi.abs())
     }
 
-    /// True if both ends are numbers.
+    /// True if both bounds are finite.
     pub fn is_bounded(self) -> bool {
         self.magnitude().is_finite()
     }
 
-    /// True if every value has at least this magnitude.
+    /// True if every value has at least the magnitude `limit`.
     pub fn beyond(self, limit: f64) -> bool {
         self.lo >= limit || self.hi <= -limit
     }
 
-    /// True if a value may have at least this magnitude, and it is known how large values are on
-    /// that side.
+    /// True if a value may have at least the magnitude `limit`, and the bound on that side is
+    /// finite.
     pub fn reaches(self, limit: f64) -> bool {
         (self.hi.is_finite() && self.hi >= limit) || (self.lo.is_finite() && self.lo <= -limit)
     }
@@ -70,7 +70,7 @@ impl Range {
 
     fn times(self, other: Range) -> Range {
         let all = [self.lo * other.lo, self.lo * other.hi, self.hi * other.lo, self.hi * other.hi];
-        // Nothing times something unbounded: not known.
+        // Zero times an unbounded value is unknown.
         if all.iter().any(|v| v.is_nan()) {
             return Range::ALL;
         }
@@ -85,30 +85,30 @@ impl Range {
     }
 }
 
-/// The sums of a product: what all lie between, and whether one is certainly beyond a limit.
+/// Bounds of the sums of a product, and whether one sum is certainly beyond a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sums {
-    /// All of them.
+    /// Bounds of all sums.
     pub all: Range,
-    /// The largest lower end and the smallest upper end of one row.
+    /// The largest lower bound and the smallest upper bound of a single row.
     pub surest: Range,
 }
 
-/// Constants of more elements are not looked at: the analysis is to be quick.
+/// Larger constants are not read, to keep the analysis fast.
 const ELEMENTS: usize = 1 << 24;
 
-/// The ranges of the values of a view.
+/// The bounds of the values of a function.
 #[derive(Debug, Default)]
 pub struct Ranges {
     values: Vec<Range>,
     sums: HashMap<ValueId, Sums>,
     constants: HashMap<ValueId, Range>,
-    /// Results of a softmax along the last axis: rows that add up to one.
+    /// Results of a softmax along the last axis: their rows add up to one.
     rows: Vec<ValueId>,
 }
 
 impl Ranges {
-    /// Of a view, with bounds of inputs by name.
+    /// Computes the bounds for a view, with bounds of inputs by name.
     pub(crate) fn of(view: &FunctionView<'_>, weights: &Weights, bounds: &[InputBounds]) -> Ranges {
         let mut ranges = Ranges { values: vec![Range::ALL; view.function.values.len()], ..Ranges::default() };
         for input in view.inputs() {
@@ -125,12 +125,12 @@ impl Ranges {
         ranges
     }
 
-    /// What a value lies between; a constant's is known only where it was needed.
+    /// The bounds of a value; a constant has them only if the analysis read it.
     pub fn get(&self, value: ValueId) -> Range {
         self.constants.get(&value).or(self.values.get(value.index())).copied().unwrap_or(Range::ALL)
     }
 
-    /// The sums of a product, by its result.
+    /// The bounds of the sums of a product, by its result.
     pub fn sums(&self, value: ValueId) -> Option<Sums> {
         self.sums.get(&value).copied()
     }
@@ -141,7 +141,7 @@ impl Ranges {
         }
     }
 
-    /// An argument's, reading a constant for it.
+    /// The bounds of an argument; reads a constant if necessary.
     fn arg(&mut self, view: &FunctionView<'_>, weights: &Weights, op: &Op, name: &str) -> Range {
         match op.arg(name) {
             Some(Arg::Const(c)) => extremes(c, weights),
@@ -153,7 +153,7 @@ impl Ranges {
         }
     }
 
-    /// Both operands; constants only where the other one is bounded.
+    /// The bounds of both operands; constants are read only if the other operand is bounded.
     fn pair(&mut self, view: &FunctionView<'_>, weights: &Weights, op: &Op) -> (Range, Range) {
         let constant = ["x", "y"].map(|n| view.constant_arg(op, n));
         if constant[0] {
@@ -161,7 +161,8 @@ impl Ranges {
             return if y == Range::ALL { (y, y) } else { (self.arg(view, weights, op, "x"), y) };
         }
         let x = self.arg(view, weights, op, "x");
-        // A scalar costs nothing and may bound the other side of an unbounded operand's range.
+        // A scalar is cheap to read, and may bound the result even if the other operand is
+        // unbounded.
         if x == Range::ALL { (x, x) } else { (x, self.arg(view, weights, op, "y")) }
     }
 
@@ -191,7 +192,7 @@ impl Ranges {
             "tanh" | "erf" | "softsign" | "sin" | "cos" => Range::new(-1.0, 1.0),
             "relu6" => Range::new(0.0, 6.0),
             "relu" => x().map(|v| v.max(0.0)),
-            // The smallest values of the two curves.
+            // The minima of the two functions.
             "silu" => Range { lo: -0.2785, hi: x().hi.max(0.0) },
             "gelu" => Range { lo: -0.1701, hi: x().hi.max(0.0) },
             "softplus" => Range { lo: 0.0, hi: x().hi.max(0.0) + 0.7 },
@@ -220,7 +221,7 @@ impl Ranges {
             | "slice_by_size" | "slice_by_index" | "split" | "reverse" | "tile" | "gather" | "gather_along_axis"
             | "depth_to_space" | "space_to_depth" | "pixel_shuffle" | "pixel_unshuffle" | "reduce_max"
             | "reduce_min" | "reduce_mean" | "max_pool" | "crop" => x(),
-            // A cast to fewer bits clamps; one to floats keeps.
+            // A cast to fewer bits clamps; a cast to floats keeps the bounds.
             "cast" if view.ty(result).dtype().is_some_and(DataType::is_float) => x(),
             "pad" => x().or(Range::new(0.0, 0.0)),
             "concat" | "stack" => {
@@ -246,7 +247,7 @@ impl Ranges {
                 x.add(y.negated())
             }
             "mul" => {
-                // A square is not below zero.
+                // A square is not negative.
                 let same = view.arg(op, "x").is_some() && view.arg(op, "x") == view.arg(op, "y");
                 let (x, y) = self.pair(view, weights, op);
                 let product = if x == Range::ALL { x } else { x.times(y) };
@@ -284,7 +285,7 @@ impl Ranges {
         if !x.is_bounded() {
             return Range::ALL;
         }
-        // Padding brings zeros.
+        // Padding adds zeros.
         let padded =
             view.function.arg_constant(op, "pad_type").and_then(Constant::as_str).is_some_and(|t| t != "valid");
         if op.name == "conv" && padded {
@@ -351,7 +352,7 @@ fn extremes(constant: &Constant, weights: &Weights) -> Range {
     Range::new(lo.into(), hi.into())
 }
 
-/// Sums of a bounded operand against each row of a constant matrix, or each column of one that is
+/// The sums of a bounded operand with each row of a constant matrix, or each column of one that is
 /// not transposed.
 fn rows(view: &FunctionView<'_>, op: &Op, matrix: &Constant, weights: &Weights, x: Range) -> Option<Sums> {
     let shape = matrix.ty().shape()?;
@@ -360,7 +361,7 @@ fn rows(view: &FunctionView<'_>, op: &Op, matrix: &Constant, weights: &Weights, 
         "matmul" => {
             let [k, n] = *shape.last_chunk::<2>()?;
             match view.flag(op, "transpose_y") {
-                // `k` names the outer of the two extents, whichever it is.
+                // `k` is the outer one of the two extents in either case.
                 true => (k, n, 1, n),
                 false => (n, k, n, 1),
             }
@@ -372,7 +373,7 @@ fn rows(view: &FunctionView<'_>, op: &Op, matrix: &Constant, weights: &Weights, 
         }
     };
     let mut sums: Option<Sums> = None;
-    // Further matrices of a batch follow the first.
+    // Other matrices of a batch follow the first.
     let one = rows.checked_mul(inner).filter(|n| *n > 0)?;
     for matrix in values.chunks_exact(one) {
         for row in 0..rows {

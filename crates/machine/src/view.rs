@@ -1,7 +1,7 @@
-//! A function as a machine sees it: its active body in order, with lookups that rules share.
+//! An indexed view of a function's active body, with the lookups that rules share.
 //!
-//! A view only reads. It indexes the ops once by name and the users of values on first use, so that
-//! a rule costs no pass over a program that lacks its ops.
+//! A view never changes the function. It indexes the ops once by name, and the users of values on
+//! first use, so a rule about absent ops costs no pass over the program.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -13,20 +13,20 @@ use crate::select::{Selection, select};
 
 /// The active body of a function, indexed for rules.
 pub(crate) struct FunctionView<'a> {
-    /// Index of the function in the program.
+    /// The index of the function in the program.
     pub index: usize,
-    /// The function itself.
+    /// The function that is viewed.
     pub function: &'a Function,
-    /// What the machine does with the ops.
+    /// The selection of the ops for the profile's machine.
     pub selection: Selection,
-    /// Ops in order; those of nested blocks follow the op that holds the blocks.
+    /// The ops in order; those of nested blocks follow the op that holds the blocks.
     order: Vec<OpId>,
     named: HashMap<&'a str, Vec<OpId>>,
     users: OnceLock<Vec<Vec<OpId>>>,
 }
 
 impl<'a> FunctionView<'a> {
-    /// Views the function with that index in the program, on a profile's machine.
+    /// Views the function with this index in the program, for a profile's machine.
     pub fn new(index: usize, function: &'a Function, profile: &Profile) -> FunctionView<'a> {
         let mut order = Vec::with_capacity(function.ops.len());
         if let Some((_, root)) = function.bodies.first() {
@@ -45,27 +45,27 @@ impl<'a> FunctionView<'a> {
         self.order.iter().map(|&id| (id, self.function.op(id)))
     }
 
-    /// The ops of one name, in order.
+    /// The ops with one name, in order.
     pub fn named(&self, name: &str) -> impl Iterator<Item = (OpId, &'a Op)> + '_ {
         self.named.get(name).into_iter().flatten().map(|&id| (id, self.function.op(id)))
     }
 
-    /// The ops of any of these names.
+    /// The ops with any of these names.
     pub fn any<'b>(&'b self, names: &'b [&'b str]) -> impl Iterator<Item = (OpId, &'a Op)> + 'b {
         names.iter().flat_map(|n| self.named(n))
     }
 
-    /// The names of ops that occur, each with its ops.
+    /// The names of the function's ops, each with its ops.
     pub fn names(&self) -> impl Iterator<Item = (&'a str, &[OpId])> + '_ {
         self.named.iter().map(|(name, ops)| (*name, ops.as_slice()))
     }
 
-    /// How many ops run: all but constants.
+    /// The number of ops that run: all except constants.
     pub fn running(&self) -> usize {
         self.order.len() - self.named.get("const").map_or(0, Vec::len)
     }
 
-    /// The ops that read a value, each once for every time.
+    /// The ops that read a value, once per read.
     pub fn users(&self, value: ValueId) -> &[OpId] {
         let users = self.users.get_or_init(|| {
             let mut users = vec![Vec::new(); self.function.values.len()];
@@ -86,12 +86,12 @@ impl<'a> FunctionView<'a> {
         &self.function.value(value).ty
     }
 
-    /// The value of an argument that is one value.
+    /// The value of an argument that is a single value.
     pub fn arg(&self, op: &Op, name: &str) -> Option<ValueId> {
         self.function.arg_value(op, name)
     }
 
-    /// The values of an argument that is a list, or one value.
+    /// The values of an argument that is a list or a single value.
     pub fn list<'b>(&self, op: &'b Op, name: &str) -> &'b [ValueId] {
         match op.arg(name) {
             Some(Arg::List(values)) => values,
@@ -100,7 +100,7 @@ impl<'a> FunctionView<'a> {
         }
     }
 
-    /// Type of an argument.
+    /// The type of an argument.
     pub fn arg_ty(&self, op: &Op, name: &str) -> Option<Type> {
         match op.arg(name)? {
             Arg::Value(v) => Some(self.ty(*v).clone()),
@@ -109,7 +109,7 @@ impl<'a> FunctionView<'a> {
         }
     }
 
-    /// Known extents of an argument.
+    /// The extents of an argument, if all are known.
     pub fn shape(&self, op: &Op, name: &str) -> Option<Vec<usize>> {
         match op.arg(name)? {
             Arg::Value(v) => self.ty(*v).shape(),
@@ -118,29 +118,29 @@ impl<'a> FunctionView<'a> {
         }
     }
 
-    /// Known extents of the first result.
+    /// The extents of the first result, if all are known.
     pub fn result(&self, op: &Op) -> Option<Vec<usize>> {
         self.ty(*op.outputs.first()?).shape()
     }
 
-    /// Integers of an argument or attribute that is a constant.
+    /// The integers of a constant argument or attribute.
     pub fn ints(&self, op: &Op, name: &str) -> Option<Vec<i64>> {
         self.function.arg_constant(op, name).or_else(|| op.attribute(name))?.as_ints()
     }
 
-    /// One integer of an argument that is a constant.
+    /// The integer of a constant argument.
     pub fn int(&self, op: &Op, name: &str) -> Option<i64> {
         self.function.arg_constant(op, name).or_else(|| op.attribute(name))?.as_int()
     }
 
-    /// An axis argument as an index below the rank.
+    /// An axis argument as a nonnegative index below the rank.
     pub fn axis(&self, op: &Op, name: &str, rank: usize) -> Option<usize> {
         let axis = self.int(op, name)?;
         let axis = if axis < 0 { axis.checked_add(rank as i64)? } else { axis };
         usize::try_from(axis).ok().filter(|a| *a < rank)
     }
 
-    /// A flag that is a constant, or `false`.
+    /// A constant flag, or `false`.
     pub fn flag(&self, op: &Op, name: &str) -> bool {
         self.function.arg_constant(op, name).and_then(Constant::as_bool).unwrap_or(false)
     }
@@ -153,7 +153,8 @@ impl<'a> FunctionView<'a> {
         }
     }
 
-    /// The op that computes a value, through reshapes and the like, which move no element of a row.
+    /// The op that computes a value, looking through reshapes and similar ops that keep the
+    /// elements of a row together.
     pub fn source(&self, value: ValueId) -> ValueId {
         let mut value = value;
         for _ in 0..64 {
@@ -170,12 +171,13 @@ impl<'a> FunctionView<'a> {
         value
     }
 
-    /// True for a value known at compile: a constant, or what a `constexpr_*` makes of constants.
+    /// True for a value known at compile time: a constant, or the result of a `constexpr_*` of
+    /// constants.
     pub fn constant(&self, value: ValueId) -> bool {
         self.def(value).is_some_and(|(_, op)| op.name == "const" || op.name.starts_with("constexpr_"))
     }
 
-    /// True for an argument known at compile.
+    /// True for an argument known at compile time.
     pub fn constant_arg(&self, op: &Op, name: &str) -> bool {
         match op.arg(name) {
             Some(Arg::Const(_)) => true,
@@ -184,18 +186,18 @@ impl<'a> FunctionView<'a> {
         }
     }
 
-    /// Inputs that are no states.
+    /// The inputs that are not states.
     pub fn inputs(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.function.inputs.iter().copied().filter(|v| !matches!(self.ty(*v), Type::State(_)))
     }
 
-    /// Bytes of a port's values, packed.
+    /// Bytes of a port's values without padding.
     pub fn bytes(&self, value: ValueId) -> Option<usize> {
         self.ty(value).bytes()
     }
 }
 
-/// Extents of a tensor, unknown ones included.
+/// The extents of a tensor, including unknown ones.
 pub(crate) fn dims(ty: &Type) -> &[Dim] {
     match ty {
         Type::Tensor { shape, .. } => shape,
@@ -217,8 +219,8 @@ pub(crate) fn is_fp16(ty: &Type) -> bool {
     ty.dtype() == Some(DataType::Fp16)
 }
 
-/// Ops of a block in order, nested ones in place. A list in work, not recursion: depth is the
-/// program's.
+/// The ops of a block in order, with nested ones in place. Iterative, because the program
+/// determines the nesting depth.
 fn walk(function: &Function, root: BlockId, order: &mut Vec<OpId>) {
     let mut open = vec![function.block(root).ops.iter()];
     while let Some(ops) = open.last_mut() {

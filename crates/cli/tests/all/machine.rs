@@ -74,7 +74,7 @@ fn strict_counts_every_claim_and_says_why_the_profile_does_not() {
     place.run("check --machine m4 rsqrt.mil fine.mil");
     let found = place.run("check --machine m4 --strict fine.mil");
     assert_eq!(found.code, Some(1));
-    assert!(found.out.contains("E0401") && found.out.contains("the profile holds otherwise"), "{}", found.out);
+    assert!(found.out.contains("E0401") && found.out.contains("the profile overrules this"), "{}", found.out);
 }
 
 #[test]

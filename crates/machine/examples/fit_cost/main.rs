@@ -6,15 +6,15 @@
 //! cargo run -p ferrane-machine --example fit_cost -- published.json --write    # and to data/cost/fitted.toml and docs/
 //! ```
 //!
-//! The fit minimizes the sum of absolute errors of the logarithm of the time, each row weighted by
-//! one over the root of its replicates, and of the squared distance of each constant's logarithm
-//! from its published starting value in units of how far that may be off. It walks along one
-//! constant at a time with steps that shrink; there is no chance in it, so that the same rows give
-//! the same constants to the last digit.
+//! The fit minimizes two sums: the absolute errors of the logarithm of the time, each row weighted
+//! by one over the root of its number of replicates, and the squared distance of each constant's
+//! logarithm from its published starting value, in units of that value's uncertainty. It is a
+//! coordinate descent with shrinking steps and uses no random numbers, so the same rows give the
+//! same constants to the last digit.
 //!
 //! Cross-validation leaves out one tenth of the configurations at a time, with all their
-//! replicates: once for each chip by itself, once on all chips together, which also says how well a
-//! chip is told from the others.
+//! replicates: once for each chip by itself, and once on all chips together, which also measures
+//! how well a chip is predicted from the others.
 #![allow(clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,25 +28,25 @@ use ferrane_machine::cost::{Constants, CostModel};
 
 type FitError = Box<dyn std::error::Error>;
 
-/// Where the constants of shape start. Nothing published states them: the ramp is that between 8
-/// and 2000 MFLOP a layer (benchmarks §3, int8 §1), int8 §1 has the gain, benchmarks §4 the rate at
-/// 4096 channels.
+/// Starting values of the constants of shape. They are not published directly: the ramp is the one
+/// between 8 and 2000 MFLOP a layer (benchmarks §3, int8 §1), the gain is from int8 §1, the rate at
+/// 4096 channels from benchmarks §4.
 const SHAPE: &str = "[shared]\n\
     ramp_mflop = { value = 1000.0, source = 'start' }\nramp_power = { value = 0.08, source = 'start' }\n\
     int8_gain = { value = 1.88, source = 'start' }\nbuffer_mb = { value = 0.8, source = 'start' }\n\
     alias_gb_s = { value = 35.0, source = 'start' }\n";
 
-/// How many tenths of the configurations are left out in turn.
+/// The number of folds of the cross-validation.
 const FOLDS: usize = 10;
-/// What the starting values weigh against the rows.
+/// The weight of the starting values relative to the rows.
 const WEIGHT: f64 = 0.1;
 
-/// What a row that took longer than predicted weighs against one that took less. Rows are averages
-/// over runs that a busy or cold machine makes longer and nothing makes shorter (benchmarks §16:
-/// the best of N counts).
+/// The weight of a row that took longer than predicted, relative to one that took less. Rows are
+/// averages over runs that a busy or cold machine can only make longer (benchmarks §16: the best of
+/// N counts).
 const SLOW: f64 = 0.7;
 
-/// A constant that is fitted.
+/// A constant that the fit may change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ConstantName {
     Shared(&'static str),
@@ -55,14 +55,14 @@ enum ConstantName {
     Stream(String),
 }
 
-/// A constant with where it starts and how far off that may be, as logarithms.
+/// A constant with its starting value and the uncertainty of that value, both as logarithms.
 struct Variable {
     name: ConstantName,
     start: f64,
     spread: f64,
 }
 
-/// The variables, and the models that they are put into.
+/// The variables, and the models that use them.
 struct Fit {
     variables: Vec<Variable>,
     chips: BTreeMap<String, CostModel>,
@@ -128,7 +128,7 @@ impl Fit {
         errors.sum::<f64>() + WEIGHT * far.sum::<f64>()
     }
 
-    /// Fits the rows and leaves the models at the result.
+    /// Fits the rows. The models keep the result.
     fn run(&mut self, rows: &[&KernelRow]) -> Vec<f64> {
         let mut replicates: BTreeMap<(&str, ConvChain), usize> = BTreeMap::new();
         for row in rows {
@@ -163,12 +163,13 @@ impl Fit {
     }
 }
 
-/// Predictions for rows whose fold was left out of the fit. `together` puts a configuration into
-/// one fold on all chips.
+/// Predictions for each row from a fit without its fold. `together` puts a configuration into the
+/// same fold on all chips.
 fn left_out(rows: &[KernelRow], chips: &BTreeSet<String>, together: bool) -> Result<Vec<f64>, FitError> {
     let key = |row: &KernelRow| (if together { String::new() } else { row.chip.clone() }, row.shape);
     let keys: BTreeSet<_> = rows.iter().map(key).collect();
-    // Every tenth in order: neighbors in size, which tell each other best, are in different folds.
+    // Every tenth in order: neighbors in size predict each other best, so they are in different
+    // folds.
     let fold: BTreeMap<_, _> = keys.into_iter().enumerate().map(|(i, k)| (k, i % FOLDS)).collect();
     let mut predicted = vec![0.0; rows.len()];
     for out in 0..FOLDS {
@@ -181,7 +182,7 @@ fn left_out(rows: &[KernelRow], chips: &BTreeSet<String>, together: bool) -> Res
     Ok(predicted)
 }
 
-/// Errors of predictions, row by row.
+/// The errors of predictions, row by row.
 fn errors(rows: &[KernelRow], predicted: &[f64], wanted: impl Fn(&KernelRow) -> bool) -> ErrorSummary {
     let kept: Vec<KernelRow> = rows.iter().filter(|r| wanted(r)).cloned().collect();
     // All replicates of a configuration have one prediction.

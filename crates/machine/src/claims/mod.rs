@@ -1,10 +1,14 @@
-//! Claims: what somebody found out about the engine, with where it applies and where it comes from.
+//! Claims: published statements about the engine, each with its source and the machines it is
+//! about.
 //!
 //! A claim is evidence, not truth. Claims contradict each other, and all are kept: a
-//! [`Profile`](crate::Profile) says for one machine which it rests on and which it overrules. Ids
+//! [`Profile`](crate::Profile) states for one machine which it rests on and which it overrules. Ids
 //! that begin with `C` are those of the published list of claims; ids that begin with `F` are ours,
-//! for tables and findings of the same sources that values need. Where a claim applies stands
-//! twice: as its source words it ([`Stated`]) and in our names ([`Applies`]), because sources spell
+//! for tables and findings of the same sources that values need.
+//!
+//! The machines of a claim are recorded twice: in the words of its source ([`Stated`]) and in our
+//! names ([`Applies`]), because sources spell machines in some forty ways, and one of them calls
+//! the whole family H13 "M1".
 //! machines in some forty ways, and one means the whole family H13 by "M1".
 
 mod version;
@@ -17,84 +21,85 @@ use crate::profile::Subject;
 
 pub use version::{Version, Versions, VersionsError};
 
-/// One finding.
+/// One published statement with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// `C001` … of the published list, `F001` … of our own.
+    /// `C001` and so on from the published list, `F001` and so on our own.
     pub id: String,
-    /// What it is about, from the general to the particular: `op.concat`.
+    /// The subject, from general to specific: `op.concat`.
     pub subject: String,
-    /// What was found.
+    /// The statement, in our words.
     pub statement: String,
-    /// The machines it is about, in our names.
+    /// The machines that it is about, in our names.
     pub applies: Applies,
-    /// The machines it is about, as the source words them.
+    /// The machines that it is about, in the words of the source.
     pub stated: Stated,
-    /// Who found it.
+    /// The author or document that made the statement.
     pub source: String,
-    /// How it was found.
+    /// The kind of evidence.
     pub evidence: Evidence,
-    /// What happens to a program that does not heed it.
+    /// The consequence for a program that ignores it.
     pub effect: ClaimEffect,
 }
 
-/// Machines. An empty list holds every one; a machine is in it by its family or by its chip.
+/// A set of machines. An empty list matches every machine; a machine matches by its family or by
+/// its chip.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Applies {
-    /// Paths to the engine; empty for what is a matter of compiler or hardware.
+    /// Paths to the engine; empty for statements about the compiler or the hardware.
     pub paths: Vec<String>,
-    /// Compiler families.
+    /// Compiler families, such as `h13`.
     pub families: Vec<String>,
-    /// Chips.
+    /// Chips, such as `m4-pro`.
     pub chips: Vec<String>,
-    /// Systems, with minor versions; a machine is known by the major one.
+    /// System versions, possibly with minor versions; a machine is matched by the major one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oses: Option<Versions>,
 }
 
-/// Machines, as the source words them.
+/// A set of machines in the words of the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stated {
-    /// Path: one of ours, `hwx` (compiled programs and hardware) or `any`.
+    /// The path: one of ours, `hwx` (compiled programs and hardware) or `any`.
     pub path: String,
-    /// Chip.
+    /// The chip or family as the source spells it.
     pub chip: String,
-    /// System.
+    /// The system version as the source spells it.
     pub os: String,
 }
 
-/// How something was found.
+/// How a statement was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Evidence {
-    /// Seen on a device.
+    /// Observed on a device.
     Measured,
-    /// Read out of compiled programs, or of the compiler.
+    /// Read from compiled programs or from the compiler.
     Decompiled,
-    /// Read in published source code.
+    /// Read from published source code.
     Code,
-    /// Said without a measurement.
+    /// Stated without a measurement.
     Claimed,
 }
 
-/// What happens to a program that does not heed a claim.
+/// The consequence for a program that ignores a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ClaimEffect {
-    /// The compiler refuses it.
+    /// The compiler refuses the program.
     #[serde(rename = "compile")]
     Compile,
-    /// Every evaluation fails.
+    /// Every evaluation of the program fails.
     #[serde(rename = "eval")]
     Evaluation,
-    /// Its results are wrong, without an error.
+    /// Results are wrong without an error.
     #[serde(rename = "silent")]
     Silent,
-    /// It is slow.
+    /// The program is slow.
     #[serde(rename = "perf")]
     Performance,
 }
@@ -140,7 +145,7 @@ struct ClaimsFile {
     claim: Vec<Claim>,
 }
 
-/// The files, in the order in which claims are listed.
+/// The data files, in the order of the list.
 const FILES: [&str; 9] = [
     include_str!("../../data/claims/program.toml"),
     include_str!("../../data/claims/limits.toml"),
@@ -153,7 +158,7 @@ const FILES: [&str; 9] = [
     include_str!("../../data/claims/further.toml"),
 ];
 
-// Embedded, and read by a test.
+// The data are embedded and a test reads them, so parsing succeeds.
 static CLAIMS: LazyLock<Vec<Claim>> =
     LazyLock::new(|| FILES.iter().flat_map(|text| read(text).unwrap_or_default()).collect());
 
@@ -161,30 +166,30 @@ fn read(text: &str) -> Result<Vec<Claim>, toml::de::Error> {
     toml::from_str(text).map(|file: ClaimsFile| file.claim)
 }
 
-/// Every claim, by subject group and id.
+/// Every claim, in the order of subject groups and ids.
 pub fn all() -> &'static [Claim] {
     &CLAIMS
 }
 
-/// The claim of that id.
+/// The claim with this id, if there is one.
 pub fn find(id: &str) -> Option<&'static Claim> {
     all().iter().find(|c| c.id == id)
 }
 
-/// The claims about a subject and all it contains: `op` holds `op.concat`, and `op.conv` does not
-/// hold `op.conv_bias`.
+/// The claims about a subject and its parts: `op` includes `op.concat`, but `op.conv` does not
+/// include `op.conv_bias`.
 pub fn about(subject: &str) -> impl Iterator<Item = &'static Claim> + '_ {
     let inside = move |c: &&Claim| c.subject.strip_prefix(subject).is_some_and(|r| r.is_empty() || r.starts_with('.'));
     all().iter().filter(inside)
 }
 
-/// A claim that no value, rule or model takes up, and why.
+/// Claims that no value, rule or model uses, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unmodeled {
-    /// Ids of claims with the same reason.
+    /// The ids of the claims that share the reason.
     pub claims: Vec<String>,
-    /// The reason.
+    /// Why nothing uses them.
     pub reason: String,
 }
 
@@ -199,7 +204,7 @@ static UNMODELED: LazyLock<Vec<Unmodeled>> = LazyLock::new(|| {
     toml::from_str(text).map(|r: UnmodeledFile| r.unmodeled).unwrap_or_default()
 });
 
-/// The claims that nothing takes up, with the reason.
+/// All claims that nothing uses, grouped by reason.
 pub fn unmodeled() -> &'static [Unmodeled] {
     &UNMODELED
 }
@@ -239,14 +244,14 @@ mod tests {
     #[test]
     fn a_claim_knows_its_machines() {
         let applies = |id: &str, machine: &str| find(id).unwrap().applies_to(&Subject::parse(machine).unwrap());
-        // M4 Max under macOS 15 in memory, and nothing else.
+        // Only M4 Max with macOS 15 in memory.
         assert!(applies("C041", "m4-max-macos15-inmem"));
         for other in ["m4-macos15-inmem", "m4-max-macos26-inmem", "m4-max-macos15-e5rt"] {
             assert!(!applies("C041", other), "{other}");
         }
-        // The guide's "M1" is a family.
+        // The guide means a family when it writes "M1".
         assert!(applies("C062", "m1-ultra-macos15-e5rt") && !applies("C062", "m2-macos15-e5rt"));
-        // A minor version is of its system.
+        // A minor version belongs to its system.
         assert!(applies("C010", "m5-macos26-client") && !applies("C010", "m5-macos27-client"));
         assert!(applies("C154", "m4-macos26-inmem") && !applies("C154", "m4-macos27-inmem"));
     }

@@ -1,17 +1,17 @@
-//! Versions of the operating system, as sources give them.
+//! Versions of the operating system, as sources write them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A version: `26.5.2`. Parts that are left out are `None`.
+/// A version such as `26.5.2`. Omitted parts are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// 26.
+    /// The major version: 26 of `26.5.2`.
     pub major: u32,
-    /// 5.
+    /// The minor version: 5 of `26.5.2`.
     pub minor: Option<u32>,
-    /// 2.
+    /// The patch version: 2 of `26.5.2`.
     pub patch: Option<u32>,
 }
 
@@ -23,7 +23,7 @@ impl Version {
     }
 }
 
-/// `None` for a part that is there and no number.
+/// `None` if the part is present but not a number.
 fn optional(part: Option<Option<u32>>) -> Option<Option<u32>> {
     match part {
         Some(None) => None,
@@ -39,28 +39,28 @@ impl fmt::Display for Version {
     }
 }
 
-/// From one version to another, both included: `15-26`, or one: `26.5.2`.
+/// An inclusive range of versions, `15-26`, or a single version, `26.5.2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Versions {
-    /// The first.
+    /// The first version of the range.
     pub from: Version,
-    /// The last.
+    /// The last version of the range, included.
     pub to: Version,
 }
 
 impl Versions {
-    /// True if a system of that major version may be meant.
+    /// True if the range includes a system with this major version.
     pub fn hold(&self, major: u32) -> bool {
         (self.from.major..=self.to.major).contains(&major)
     }
 }
 
-/// A text that is neither a version nor a range of versions.
+/// The error for a text that is neither a version nor a range of versions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is neither a version nor a range of versions")]
 pub struct VersionsError {
-    /// The text.
+    /// The text that was parsed.
     pub text: String,
 }
 

@@ -1,41 +1,41 @@
-//! Pictures with two logarithmic axes, as SVG text.
+//! Charts with two logarithmic axes, as SVG.
 
 use std::fmt::Write as _;
 
 use ferrane_diag::escape_xml;
 
-/// A picture: marks by series, and lines.
+/// A chart: series of marks, and lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chart {
-    /// What the picture shows.
+    /// The heading of the chart.
     pub title: String,
-    /// What lies to the right.
+    /// The label of the horizontal axis.
     pub x: String,
-    /// What lies upwards.
+    /// The label of the vertical axis.
     pub y: String,
-    /// Names and marks.
+    /// The series, each in its own color.
     pub series: Vec<Series>,
-    /// Lines through points.
+    /// Polylines through points in axis units.
     pub lines: Vec<Vec<(f64, f64)>>,
 }
 
 /// Marks of one color.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Its marks, each with a word that shows when it is pointed at.
+    /// The marks: x, y and a tooltip.
     pub marks: Vec<(f64, f64, String)>,
 }
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 520.0;
-/// Room for the axes' numbers (left, top, right, bottom).
+/// The margins for axis labels and legend (left, top, right, bottom) in pixels.
 const MARGIN: (f64, f64, f64, f64) = (70.0, 40.0, 150.0, 55.0);
 const COLORS: [&str; 10] =
     ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"];
 
-/// Whole powers of ten around values. None where no value can stand on a logarithmic axis.
+/// The powers of ten around the values, or `None` if no value fits on a logarithmic axis.
 fn decades(values: impl Iterator<Item = f64>) -> Option<(i32, i32)> {
     let usable = values.filter(|v| v.is_finite() && *v > 0.0).map(f64::log10);
     let (low, high) = usable.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
@@ -43,7 +43,7 @@ fn decades(values: impl Iterator<Item = f64>) -> Option<(i32, i32)> {
 }
 
 impl Chart {
-    /// The picture as SVG. Marks that have no place on logarithmic axes are left out.
+    /// Renders the chart as SVG. Marks that do not fit on logarithmic axes are omitted.
     pub(super) fn svg(&self) -> String {
         let marks = || self.series.iter().flat_map(|s| s.marks.iter().map(|(x, y, _)| (*x, *y)));
         let points = || marks().chain(self.lines.iter().flatten().copied());

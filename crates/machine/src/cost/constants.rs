@@ -1,4 +1,5 @@
-//! The constants of a chip: looked up by chip, family and for all, each with its source.
+//! The cost constants of a chip, looked up by chip, by family and for all chips; each has its
+//! source.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,33 +10,33 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// The value, in the unit that the field's name ends in.
+    /// The value, in the unit at the end of the field's name.
     pub value: f64,
     /// A section of the specification, a published record, or the fit.
     pub source: String,
 }
 
-/// Why there are no constants for a chip.
+/// Why the constants of a chip could not be resolved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConstantsError {
-    /// The file is not TOML of this form.
+    /// The text is not valid TOML of this form.
     #[error("constants of the cost model: {0}")]
     Syntax(String),
-    /// No chip of that name.
+    /// The chip is not known.
     #[error("no cost constants for chip `{name}`; known: {known}")]
     Unknown {
-        /// The chip asked for.
+        /// The name that was looked up.
         name: String,
-        /// The chips there are.
+        /// The known chips, separated by commas.
         known: String,
     },
-    /// Nothing gives a value, or it is not a positive number.
+    /// No file gives a positive value for a constant.
     #[error("chip `{chip}`: no usable value for `{name}`")]
     Missing {
-        /// The chip.
+        /// The chip whose constants were resolved.
         chip: String,
-        /// The constant.
+        /// The name of the constant.
         name: &'static str,
     },
 }
@@ -45,12 +46,12 @@ macro_rules! constants {
         required { $($(#[$doc:meta])* $name:ident,)* }
         optional { $($(#[$odoc:meta])* $oname:ident,)* }
     ) => {
-        /// What the model knows of a chip.
+        /// The constants of the cost model for one chip on one path.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Constants {
-            /// The chip: `m4`, `m4-pro`, …
+            /// The chip, such as `m4` or `m4-pro`.
             pub chip: String,
-            /// The compiler family: `h13` … `h17`.
+            /// The compiler family, from `h13` to `h17`.
             pub family: String,
             $($(#[$doc])* pub $name: Constant,)*
             $($(#[$odoc])* pub $oname: Option<Constant>,)*
@@ -86,56 +87,60 @@ macro_rules! constants {
 
 constants! {
     required {
-        /// Floor of a dispatch, from the call to the result.
+        /// The fixed cost of a dispatch from the call to the result, in microseconds.
         dispatch_us,
-        /// Rate of the multiply-accumulate array in fp16 for an op of at least `ramp_mflop`.
+        /// The fp16 rate of the multiply-accumulate array for an op of at least `ramp_mflop`, in
+        /// TFLOP/s.
         rate_tflops,
-        /// Size of an op from which the full rate is reached.
+        /// The size of an op from which the array reaches the full rate, in MFLOP.
         ramp_mflop,
-        /// The rate falls as the size below it to this power.
+        /// Below that size, the rate falls with this power of the size.
         ramp_power,
-        /// Factor of the rate where both operands are int8.
+        /// The factor on the rate if both operands are int8.
         int8_gain,
-        /// Share of the rate that a product of two runtime operands reaches.
+        /// The share of the rate that a product of two runtime operands reaches.
         matmul_share,
-        /// Weights of an op that are loaded behind the work before it.
+        /// The weights of an op that are loaded during the previous op, in MiB.
         buffer_mb,
-        /// Rate at which the rest of an op's weights comes from memory.
+        /// The rate at which the remaining weights of an op stream from memory, in GB/s.
         stream_gb_s,
-        /// The same where the weights' rows are a power of two of at least 4096 elements apart.
+        /// The same rate if the rows of the weights are a power of two of at least 4096 elements
+        /// long.
         alias_gb_s,
-        /// Rate of reading and writing activations.
+        /// The rate of reading and writing activations, in GB/s.
         traffic_gb_s,
-        /// Memory on chip: an op of the array whose activations fit has no traffic.
+        /// The size of on-chip memory in MiB: array ops whose activations fit have no traffic.
         sram_mb,
-        /// Leaving the engine for an op that it does not run, and coming back.
+        /// The cost of leaving the engine for an op that it does not run, and of returning, in
+        /// microseconds.
         cut_us,
-        /// Compiling a program, whatever is in it.
+        /// The fixed cost of compiling a program, in milliseconds.
         compile_ms,
-        /// Factor on what ops and weights add to the compile.
+        /// The factor on the compile time of ops and weights.
         compile_scale,
-        /// What an op adds to the compile.
+        /// The compile time per op, in milliseconds.
         compile_op_ms,
-        /// What a MiB of weights adds to the compile.
+        /// The compile time per MiB of weights, in milliseconds.
         compile_mb_ms,
-        /// Share of the floor on the path; 1 on `inmem`.
+        /// The share of the dispatch cost that applies on the path; 1 on `inmem`.
         path_share,
     }
     optional {
-        /// Power at work. None where none is published.
+        /// The power under load, in watts; `None` if none is published.
         power_w,
-        /// Rate of converting between fp32 activations and fp16 surfaces, both sides counted.
+        /// The rate of conversions between fp32 activations and fp16 surfaces in GB/s, counting
+        /// reads and writes.
         io_gb_s,
-        /// The CPU's derivative of SiLU, per element.
+        /// The CPU time of the derivative of SiLU per element, in nanoseconds.
         silu_ns,
-        /// The CPU's RMSNorm, per element and pass.
+        /// The CPU time of RMSNorm per element and pass, in nanoseconds.
         rms_ns,
-        /// The CPU's softmax and loss, per logit.
+        /// The CPU time of softmax and loss per logit, in nanoseconds.
         softmax_ns,
-        /// Single precision products on the CPU.
+        /// The rate of fp32 matrix products on the CPU, in TFLOP/s.
         sgemm_tflops,
-        /// Plain passes over arrays of the CPU (copies, sums, the inverse rotation), all sides
-        /// counted.
+        /// The rate of simple passes over arrays on the CPU (copies, sums, the inverse rotation) in
+        /// GB/s, counting all operands.
         copy_gb_s,
     }
 }
@@ -153,30 +158,30 @@ struct ConstantsFile {
     path: BTreeMap<String, ConstantsTable>,
 }
 
-/// What the fit gives.
+/// The constants that the fit wrote.
 const FITTED: &str = include_str!("../../data/cost/fitted.toml");
-/// What is published.
+/// The constants from published measurements.
 const PUBLISHED: &str = include_str!("../../data/cost/published.toml");
 
 impl Constants {
     /// The built-in constants of a chip on a path.
     ///
     /// # Errors
-    /// The chip is not known.
+    /// [`ConstantsError::Unknown`] if the chip is not known.
     pub fn of(chip: &str, path: &str) -> Result<Constants, ConstantsError> {
         Constants::resolve(&[FITTED, PUBLISHED], chip, path)
     }
 
-    /// The constants of a chip without those of the fit, where it starts from. `shape` stands in
-    /// for the fitted file.
+    /// The constants of a chip without the fitted ones: the starting point of the fit. `shape`
+    /// replaces the fitted file.
     ///
     /// # Errors
-    /// The chip is not known, or the two leave a value open.
+    /// The chip is not known, or the two files do not define every constant.
     pub fn before_fit(shape: &str, chip: &str) -> Result<Constants, ConstantsError> {
         Constants::resolve(&[shape, PUBLISHED], chip, "inmem")
     }
 
-    /// Names of the chips.
+    /// The names of the chips with constants.
     pub fn chips() -> &'static [String] {
         static CHIPS: LazyLock<Vec<String>> = LazyLock::new(|| {
             toml::from_str::<ConstantsFile>(PUBLISHED).map_or_else(|_| Vec::new(), |f| f.chip.into_keys().collect())
@@ -184,10 +189,10 @@ impl Constants {
         &CHIPS
     }
 
-    /// Resolves a chip from files, the first of which wins at each level.
+    /// Resolves the constants of a chip from several files; the first file wins at each level.
     ///
     /// # Errors
-    /// Wrong syntax, an unknown chip, a missing value.
+    /// Invalid syntax, an unknown chip or a missing value.
     pub fn resolve(texts: &[&str], chip: &str, path: &str) -> Result<Constants, ConstantsError> {
         let read = |text: &&str| toml::from_str(text).map_err(|e| ConstantsError::Syntax(e.to_string()));
         let files: Vec<ConstantsFile> = texts.iter().map(read).collect::<Result<_, _>>()?;

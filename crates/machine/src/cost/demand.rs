@@ -1,47 +1,49 @@
-//! What an op asks of the machine: arithmetic and bytes, from its name and the types around it.
+//! The demand of an op: arithmetic and bytes, from its name and the types of its operands and
+//! results.
 
-/// What carries an op out.
+/// The unit that carries out an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DemandKind {
-    /// The multiply-accumulate array, one operand constant: convolutions, `linear`.
+    /// The multiply-accumulate array with one constant operand: convolutions, `linear`.
     Array,
-    /// The array, both operands made at run time, which reaches a share of its rate.
+    /// The array with two runtime operands, which reaches a share of the rate.
     Product,
-    /// The planar engine and the copies: its time is its traffic.
+    /// The planar engine and copies, bound by their traffic.
     Planar,
-    /// Not the engine: its traffic, and the way there and back.
+    /// Outside the engine: the op's traffic, and leaving and returning to the engine.
     Host,
 }
 
-/// What an op asks of the machine. Bytes are those of the types, packed.
+/// Arithmetic and bytes of an op. Bytes are those of the types without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// What carries it out.
+    /// The unit that carries it out.
     pub kind: DemandKind,
-    /// Multiplications and additions.
+    /// The number of multiplications and additions.
     pub flops: u64,
-    /// Constant weights, as they lie in memory at run time.
+    /// Bytes of constant weights, as they are in memory at run time.
     pub weights: u64,
-    /// Activations read.
+    /// Bytes of activations read.
     pub bytes_in: u64,
-    /// Activations written.
+    /// Bytes of activations written.
     pub bytes_out: u64,
-    /// Activations that pass between the stages of one op: the scores of an attention.
+    /// Bytes of activations that pass between the stages of one op, such as the scores of an
+    /// attention.
     pub inner: u64,
-    /// Elements between two rows of the weights: the input channels.
+    /// The length of a row of the weights in elements: the input channels.
     pub row: u64,
-    /// Both operands are int8.
+    /// True if both operands are int8.
     pub int8: bool,
 }
 
 impl Demand {
-    /// Demand of the planar engine.
+    /// The demand of an op of the planar engine.
     pub fn planar(flops: u64, bytes_in: u64, bytes_out: u64) -> Demand {
         Demand { kind: DemandKind::Planar, flops, weights: 0, bytes_in, bytes_out, inner: 0, row: 0, int8: false }
     }
 
-    /// A 1×1 convolution of `inputs` to `outputs` channels over `positions`, fp16 but for int8
-    /// operands. `None` if a size overflows.
+    /// The demand of a 1×1 convolution of `inputs` to `outputs` channels over `positions`, in fp16
+    /// unless both operands are int8. `None` if a size overflows.
     pub fn conv(inputs: u64, outputs: u64, positions: u64, int8: bool) -> Option<Demand> {
         let taps = inputs.checked_mul(outputs)?;
         let width = if int8 { 1 } else { 2 };
@@ -57,7 +59,7 @@ impl Demand {
         })
     }
 
-    /// Activations read and written.
+    /// Bytes of activations read and written.
     pub fn traffic(&self) -> u64 {
         self.bytes_in.saturating_add(self.bytes_out)
     }

@@ -1,4 +1,4 @@
-//! The time of single demands on a chip, and of programs.
+//! The time of single demands and of programs on a chip.
 
 use ferrane_mil::{Function, Program};
 
@@ -10,25 +10,25 @@ use super::walk::{CostError, OpDemand, demands};
 
 const MIB: f64 = 1048576.0;
 
-/// What takes the time.
+/// The resource that limits an op or a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bottleneck {
-    /// The floor of the dispatch.
+    /// The fixed cost of the dispatch.
     Dispatch,
-    /// Arithmetic.
+    /// The arithmetic of the array.
     Compute,
-    /// Weights that stream from memory.
+    /// Weights streaming from memory.
     Dram,
     /// Operands that do not fit on chip, or weights whose rows alias.
     Spill,
-    /// Activations that the planar engine reads and writes.
+    /// Traffic of activations in the planar engine.
     Planar,
-    /// An op outside the engine, and the way to it.
+    /// An op outside the engine, including the way there and back.
     Host,
 }
 
 impl Bottleneck {
-    /// All of them.
+    /// Every bottleneck, in declaration order.
     pub const ALL: [Bottleneck; 6] = [
         Bottleneck::Dispatch,
         Bottleneck::Compute,
@@ -38,7 +38,7 @@ impl Bottleneck {
         Bottleneck::Host,
     ];
 
-    /// Its name, as it is shown.
+    /// The name for tables and charts.
     pub fn name(self) -> &'static str {
         match self {
             Bottleneck::Dispatch => "dispatch",
@@ -51,14 +51,14 @@ impl Bottleneck {
     }
 }
 
-/// What an op costs.
+/// The predicted cost of one op.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpCost {
-    /// Name of its first result.
+    /// The name of the op's first result.
     pub name: String,
-    /// The op.
+    /// The name of the op, as in MIL.
     pub op: String,
-    /// Multiplications and additions.
+    /// The number of multiplications and additions.
     pub flops: u64,
     /// Bytes of constant weights.
     pub bytes_weights: u64,
@@ -66,45 +66,45 @@ pub struct OpCost {
     pub bytes_in: u64,
     /// Bytes of activations written.
     pub bytes_out: u64,
-    /// Its time in µs; zero for a view and for an op that its producer carries out.
+    /// The time in microseconds; zero for a view and for an op that its producer carries out.
     pub us: f64,
-    /// What bounds it; none where it takes no time.
+    /// The bottleneck; `None` if the op takes no time.
     pub bound: Option<Bottleneck>,
 }
 
-/// What a program costs.
+/// The predicted cost of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// The chip.
+    /// The chip, such as `m4`.
     pub chip: String,
-    /// Compiling it, ms.
+    /// The time to compile it, in milliseconds.
     pub compile_ms: f64,
-    /// The floor of one dispatch, µs.
+    /// The fixed cost of one dispatch, in microseconds.
     pub dispatch_us: f64,
-    /// Its ops in order, constants left out.
+    /// The ops in program order, without constants.
     pub ops: Vec<OpCost>,
-    /// One evaluation, µs.
+    /// The time of one evaluation, in microseconds.
     pub total_us: f64,
-    /// What takes most of an evaluation.
+    /// The bottleneck with the largest share of an evaluation.
     pub bound: Bottleneck,
-    /// Energy of one evaluation in mJ, where the chip's power is published. The floor is taken as
-    /// idle.
+    /// The energy of one evaluation in mJ; `None` if the chip's power is not published. The fixed
+    /// cost counts as idle time.
     pub energy_mj: Option<f64>,
-    /// Multiplications and additions of one evaluation.
+    /// The number of multiplications and additions of one evaluation.
     pub flops: u64,
-    /// Bytes that come from memory: weights, and activations of ops that are bound by them.
+    /// Bytes from memory: weights, and activations of ops that are bound by them.
     pub bytes: u64,
 }
 
-/// The model of a chip.
+/// Predicts times for one chip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
-    /// Its constants.
+    /// The constants of the chip.
     pub constants: Constants,
 }
 
 impl CostModel {
-    /// The model for a profile's chip and path.
+    /// The model for the chip and the path of a profile.
     ///
     /// # Errors
     /// The chip has no constants.
@@ -113,7 +113,7 @@ impl CostModel {
         Ok(CostModel { constants: Constants::of(&subject.chip, &subject.path)? })
     }
 
-    /// The model for a chip (`m4`, `m4-max`) on the in-memory path.
+    /// The model for a chip such as `m4` or `m4-max` on the in-memory path.
     ///
     /// # Errors
     /// The chip has no constants.
@@ -121,12 +121,12 @@ impl CostModel {
         Ok(CostModel { constants: Constants::of(chip, "inmem")? })
     }
 
-    /// The floor of a dispatch, µs.
+    /// The fixed cost of a dispatch, in microseconds.
     pub fn dispatch_us(&self) -> f64 {
         self.constants.dispatch_us.value * self.constants.path_share.value
     }
 
-    /// The rate at which an op of so many operations is computed, in FLOP/µs.
+    /// The rate for an op of this size, in FLOP/µs.
     fn rate(&self, demand: &Demand) -> f64 {
         let c = &self.constants;
         let ramp = (demand.flops as f64 / (c.ramp_mflop.value * 1e6)).powf(c.ramp_power.value).min(1.0);
@@ -135,10 +135,10 @@ impl CostModel {
         c.rate_tflops.value * 1e6 * ramp * share * gain
     }
 
-    /// The time of one op in µs, and what bounds it.
+    /// The time of one op in microseconds, and its bottleneck.
     pub fn time(&self, demand: &Demand) -> (f64, Bottleneck) {
         let c = &self.constants;
-        // GB/s is 1e3 bytes per µs.
+        // 1 GB/s is 1000 bytes per µs.
         let traffic = |bytes: u64| bytes as f64 / (c.traffic_gb_s.value * 1e3);
         if demand.kind == DemandKind::Host {
             return (traffic(demand.traffic()), Bottleneck::Host);
@@ -167,14 +167,14 @@ impl CostModel {
         (best.0 + inner, if inner > best.0 { Bottleneck::Planar } else { best.1 })
     }
 
-    /// Compiling a program of so many ops and bytes of weights, ms.
+    /// The time to compile a program with this many ops and bytes of weights, in milliseconds.
     pub fn compile_ms(&self, ops: usize, weights: u64) -> f64 {
         let c = &self.constants;
         let added = c.compile_op_ms.value * ops as f64 + c.compile_mb_ms.value * weights as f64 / MIB;
         c.compile_ms.value + c.compile_scale.value * added
     }
 
-    /// Time of items, as of a program that consists of them.
+    /// The cost of a program that consists of these items.
     pub fn cost(&self, items: Vec<OpDemand>) -> Cost {
         let c = &self.constants;
         let dispatch_us = self.dispatch_us();
@@ -187,7 +187,7 @@ impl CostModel {
                 OpCost { name, op, flops: 0, bytes_weights: 0, bytes_in: 0, bytes_out: 0, us: 0.0, bound: None };
             if let Some(w) = demand {
                 let (mut us, bound) = self.time(&w);
-                // A graph is cut where it leaves the engine, once for neighbors.
+                // Leaving the engine is charged once for consecutive ops.
                 if bound == Bottleneck::Host && !outside {
                     us += c.cut_us.value;
                 }
@@ -210,7 +210,7 @@ impl CostModel {
             dispatch_us,
             total_us,
             bound: most.unwrap_or(Bottleneck::Dispatch),
-            // W times µs is µJ.
+            // Watts times µs are µJ.
             energy_mj: c.power_w.as_ref().map(|p| p.value * (total_us - dispatch_us) / 1e3),
             ops,
             flops,
@@ -219,7 +219,7 @@ impl CostModel {
     }
 }
 
-/// What a program costs on a chip: its function `main`, or the first.
+/// Predicts the cost of a program on a chip: of its function `main`, or of the first one.
 ///
 /// # Errors
 /// See [`CostError`].
@@ -227,7 +227,7 @@ pub fn predict(program: &Program, model: &CostModel) -> Result<Cost, CostError> 
     predict_function(program.function("main").or_else(|| program.functions.first()).ok_or(CostError::Empty)?, model)
 }
 
-/// What a function costs on a chip.
+/// Predicts the cost of a function on a chip.
 ///
 /// # Errors
 /// See [`CostError`].
@@ -285,18 +285,18 @@ mod tests {
         let m = model();
         let cost = predict(&program, &m).unwrap();
         let us = |name: &str| cost.ops.iter().find(|o| o.name == name).unwrap().us;
-        // The relu and the factor ride on the convolution; the softmax reads and writes 64 KiB.
+        // The relu and the factor are part of the convolution; the softmax reads and writes 64 KiB.
         assert_eq!((us("r"), us("z")), (0.0, 0.0));
         assert_eq!(us("y"), m.time(&conv(512, 512, 64)).0);
         let traffic = 2.0 * 512.0 * 64.0 * 2.0 / (m.constants.traffic_gb_s.value * 1e3);
-        // The axis, a constant of four bytes, is read too.
+        // The axis, a constant of four bytes, is read as well.
         let softmax = cost.ops.iter().find(|o| o.op == "softmax").unwrap();
         assert!((softmax.us - traffic).abs() < 1e-3);
         assert_eq!(softmax.bound, Some(Bottleneck::Planar));
         let sum: f64 = cost.ops.iter().map(|o| o.us).sum();
         assert!((cost.total_us - cost.dispatch_us - sum).abs() < 1e-9);
         assert_eq!((cost.bound, cost.flops > 0), (Bottleneck::Dispatch, true));
-        // 2.8 W while it works.
+        // 2.8 W under load.
         assert!((cost.energy_mj.unwrap() - 2.8e-3 * sum).abs() < 1e-9);
         assert!(super::super::roofline_svg(&cost, &m).contains("conv y"));
     }

@@ -1,11 +1,10 @@
-//! The roofline of a chip with a program's ops on it.
+//! The roofline of a chip with the ops of a program.
 
 use super::chart::{Chart, Series};
 use super::model::{Bottleneck, Cost, CostModel};
 
-/// The roofline of the model's chip as SVG: operations per byte that an op moves, against its rate.
-/// Each op that has arithmetic is a mark in the color of its bound, and the program as a whole is
-/// one.
+/// The roofline of the model's chip as SVG: operations per byte moved against the rate. Each op
+/// with arithmetic is a mark in the color of its bottleneck; the program as a whole is one more.
 pub fn roofline_svg(cost: &Cost, model: &CostModel) -> String {
     let c = &model.constants;
     let (peak, bandwidth) = (c.rate_tflops.value, c.stream_gb_s.value / 1e3);

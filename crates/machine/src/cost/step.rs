@@ -1,81 +1,81 @@
-//! A training step of the dynamic pipeline: its kernels on the engine, and what the CPU does
+//! A training step of the dynamic pipeline: its kernels on the engine, and the work of the CPU
 //! between them.
 //!
-//! The CPU's parts are counted from the sizes of the model as training-dynamic §6 lists them, each
-//! at a rate of its own that rests on a published breakdown of a step. Products for weight
-//! gradients run beside the rest (training-dynamic §6) and cost only what outlasts it. The
-//! optimizer is not part of a step's time (training-dynamic §13).
+//! The CPU's parts are counted from the sizes of the model as listed in training-dynamic §6, each
+//! at its own rate, which rests on a published breakdown of a step. Products for weight gradients
+//! run in parallel with the rest (training-dynamic §6) and cost only the time by which they outlast
+//! it. The optimizer is not part of a step's time (training-dynamic §13).
 
 use super::constants::Constants;
 use super::model::{Cost, CostModel};
 
-/// The sizes of a step.
+/// The sizes of a model and its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepShape {
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
-    /// Width of the residual stream.
+    /// The width of the residual stream.
     pub dim: usize,
-    /// Width of the feed-forward part.
+    /// The width of the feed-forward part.
     pub hidden: usize,
-    /// Query heads times their width.
+    /// The number of query heads times the head width.
     pub q_dim: usize,
-    /// Key heads times their width.
+    /// The number of key heads times the head width.
     pub kv_dim: usize,
-    /// Query heads.
+    /// The number of query heads.
     pub heads: usize,
-    /// Tokens of a window.
+    /// The number of tokens in a window.
     pub seq: usize,
-    /// Tokens of the vocabulary that the classifier keeps.
+    /// The number of vocabulary entries that the classifier keeps.
     pub vocab: usize,
 }
 
-/// A kernel of a step.
+/// The cost of one kernel of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelCost {
-    /// Its name.
+    /// The kernel's name, such as `sdpaFwd`.
     pub name: String,
-    /// Its cost; every layer evaluates it once.
+    /// The cost of one evaluation; every layer evaluates the kernel once.
     pub cost: Cost,
 }
 
-/// What a step costs. Times in ms.
+/// The cost of a step. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepCost {
-    /// The engine.
+    /// Evaluations on the engine.
     pub engine_ms: f64,
-    /// Activations between fp32 arrays and fp16 surfaces.
+    /// Conversions of activations between fp32 arrays and fp16 surfaces.
     pub io_ms: f64,
-    /// The derivative of SiLU.
+    /// The derivative of SiLU on the CPU.
     pub silu_ms: f64,
     /// RMSNorm, forward and backward.
     pub rms_ms: f64,
-    /// Classifier and loss.
+    /// Classifier and loss on the CPU.
     pub classifier_ms: f64,
-    /// Plain passes: operands of the weight gradients copied, residual sums, heads repeated and
-    /// reduced.
+    /// Simple passes: copying operands of the weight gradients, residual sums, repeating and
+    /// reducing heads.
     pub pass_ms: f64,
-    /// What the weight gradients take beyond all the rest.
+    /// The time by which the weight gradients outlast everything else.
     pub wait_ms: f64,
-    /// Compiling the kernels, once.
+    /// Compiling the kernels, once per run.
     pub compile_ms: f64,
-    /// Energy of the engine in mJ, where its power is published.
+    /// The energy of the engine in mJ; `None` if its power is not published.
     pub energy_mj: Option<f64>,
 }
 
 impl StepCost {
-    /// The step.
+    /// The time of the whole step in milliseconds.
     pub fn total_ms(&self) -> f64 {
         self.engine_ms + self.cpu_ms() + self.io_ms
     }
 
-    /// The CPU's parts but for the conversions.
+    /// The CPU's time without the conversions, in milliseconds.
     pub fn cpu_ms(&self) -> f64 {
         self.silu_ms + self.rms_ms + self.classifier_ms + self.pass_ms + self.wait_ms
     }
 }
 
-/// What a step of the dynamic pipeline costs. `None` where the chip's CPU has no constants.
+/// Predicts the cost of a step of the dynamic pipeline. `None` if the chip has no CPU constants.
 pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel) -> Option<StepCost> {
     let c: &Constants = &model.constants;
     let value = |c: &Option<super::Constant>| c.as_ref().map(|c| c.value);
@@ -85,10 +85,10 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let n = |size: usize| size as f64;
     let (layers, seq) = (n(shape.layers), n(shape.seq));
     let (dim, hidden, q, kv) = (n(shape.dim), n(shape.hidden), n(shape.q_dim), n(shape.kv_dim));
-    // Elements per token and layer that are converted: written to the surfaces of the ten kernels
-    // or read from them.
+    // Elements per token and layer that are converted: written to or read from the surfaces of the
+    // ten kernels.
     let converted = 10.0 * dim + 14.0 * q + 4.0 * kv + 6.0 * hidden;
-    // Probabilities and their gradient pass from surface to surface as fp16: read and written.
+    // Probabilities and their gradient are copied between surfaces as fp16: read and written.
     let scores = n(shape.heads) * seq * seq * 2.0 * 4.0;
     // Operands of the seven weight gradients that are copied first: dffn, gate, dh1, dh3, x2norm,
     // s2, attn_out, dq, dk, dv, xnorm.
@@ -102,14 +102,14 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let energy: Option<f64> = kernels.iter().map(|k| k.cost.energy_mj).sum();
     let mut step = StepCost {
         engine_ms,
-        // 4 bytes of fp32 and 2 of fp16. GB/s is 1e6 bytes per ms.
+        // 4 bytes of fp32 and 2 of fp16. 1 GB/s is 1e6 bytes per ms.
         io_ms: layers * (converted * seq * 6.0 + scores) / (io * 1e6),
         silu_ms: layers * hidden * seq * silu / 1e6,
-        // Two norms a layer and the last one, forward and backward.
+        // Two norms per layer and the last one, forward and backward.
         rms_ms: (2.0 * layers + 1.0) * 2.0 * dim * seq * rms / 1e6,
-        // Logits and their gradient with respect to the last activations; TFLOPS is 1e9 per ms.
+        // Logits and their gradient with respect to the last activations; 1 TFLOPS is 1e9 per ms.
         classifier_ms: 2.0 * classes / (sgemm * 1e9) + n(shape.vocab) * seq * softmax / 1e6,
-        // 4 bytes read and written by a copy, three times 4 by a sum.
+        // A copy reads and writes 4 bytes, a sum three times 4.
         pass_ms: layers * seq * (8.0 * copied + 12.0 * summed) / (copy * 1e6),
         wait_ms: 0.0,
         compile_ms: kernels.iter().map(|k| k.cost.compile_ms).sum(),

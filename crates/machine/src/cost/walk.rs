@@ -1,8 +1,7 @@
-//! What the ops of a function ask of the machine, in order. Views, constants and fused ops ask
-//! nothing.
+//! The demands of a function's ops, in order. Views, constants and fused ops have none.
 //!
-//! Sizes come from the types alone, so that any program whose shapes are known can be walked; one
-//! with an unknown shape or with nested blocks is an error, as its time depends on what it is
+//! Sizes come from types alone, so any program with known shapes can be walked. An unknown shape or
+//! a nested block is an error, because the time then depends on the inputs.
 //! given.
 
 use std::collections::HashMap;
@@ -13,54 +12,54 @@ use crate::select::{Unit, Work};
 
 use super::demand::{Demand, DemandKind};
 
-/// An op with what it asks of the machine.
+/// An op with its demand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpDemand {
-    /// Name of the op's first result.
+    /// The name of the op's first result.
     pub name: String,
-    /// The op.
+    /// The name of the op, as in MIL.
     pub op: String,
-    /// What it asks; none for a view, a constant, or an op that its producer carries out.
+    /// The demand; `None` for a view, a constant, or an op that its producer carries out.
     pub demand: Option<Demand>,
 }
 
-/// Why a program's time cannot be told.
+/// Why the time of a program cannot be predicted.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum CostError {
     /// The program has no function.
     #[error("the program has no function")]
     Empty,
-    /// A value's size is not known before it runs.
-    #[error("`{value}` has no fixed size: {ty}; give its extents to have its time")]
+    /// The size of a value is not known before the program runs.
+    #[error("`{value}` has no fixed size: {ty}; give its extents to predict its time")]
     UnknownShape {
-        /// The value.
+        /// The name of the value.
         value: String,
-        /// Its type.
+        /// The type of the value.
         ty: String,
     },
-    /// An op whose time depends on values.
-    #[error("`{value}`: the time of `{op}` depends on what the program is given")]
+    /// The time of an op depends on values.
+    #[error("`{value}`: the time of `{op}` depends on the program's inputs")]
     ControlFlow {
-        /// Name of its first result.
+        /// The name of the op's first result.
         value: String,
-        /// The op.
+        /// The name of the op, as in MIL.
         op: String,
     },
-    /// A size does not fit.
+    /// The amount of work overflows.
     #[error("`{value}`: the work of `{op}` is too large to count")]
     TooLarge {
-        /// Name of its first result.
+        /// The name of the op's first result.
         value: String,
-        /// The op.
+        /// The name of the op, as in MIL.
         op: String,
     },
 }
 
-/// Ops that only rename axes, or that are known before the program runs.
+/// Ops that only rename axes, or whose result is known before the program runs.
 const VIEWS: [&str; 7] = ["reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d", "identity", "shape"];
 
-/// Ops that read of their operand only what they return.
+/// Ops that read only the part of their operand that they return.
 const PARTS: [&str; 9] = [
     "slice_by_index",
     "slice_by_size",
@@ -93,17 +92,17 @@ const FUSED: [&str; 15] = [
     "dequantize",
 ];
 
-/// The items of a function's ops for a compiler family (`h13` …, which decides whether compressed
-/// weights are streamed).
+/// The demands of a function's ops for a compiler family such as `h13`, which decides whether
+/// compressed weights are streamed.
 ///
 /// # Errors
-/// A value of unknown size, nested blocks, sizes that overflow, an op without its operands.
+/// A value of unknown size, nested blocks, sizes that overflow, or an op without its operands.
 pub fn demands(function: &Function, family: &str) -> Result<Vec<OpDemand>, CostError> {
     let mut walk = Walk { function, family, constants: HashMap::new(), uses: uses(function), arrays: HashMap::new() };
     function.body().ops.iter().map(|id| walk.item(function.op(*id))).collect()
 }
 
-/// How often each value is read.
+/// The number of reads of each value.
 fn uses(function: &Function) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
     for id in &function.body().ops {
@@ -117,12 +116,12 @@ fn uses(function: &Function) -> HashMap<ValueId, usize> {
     uses
 }
 
-/// What is known of a value that is made before the program runs.
+/// A value that is computed before the program runs.
 #[derive(Clone, Copy)]
 struct Stored {
-    /// Bytes that it takes at run time.
+    /// Its size at run time, in bytes.
     bytes: u64,
-    /// Its elements are int8.
+    /// True if its elements are int8.
     int8: bool,
 }
 
@@ -131,12 +130,12 @@ struct Walk<'a> {
     family: &'a str,
     constants: HashMap<ValueId, Stored>,
     uses: HashMap<ValueId, usize>,
-    /// Results of the array and of what was fused into it; true where they are int8 codes, or were
-    /// until dequantized.
+    /// Results of the array and of ops fused into it; true if they are int8 codes, or were before
+    /// they were dequantized.
     arrays: HashMap<ValueId, bool>,
 }
 
-/// Whether the family's engine streams this form of compressed weights (int8 §3); otherwise they
+/// True if the family's engine streams this form of compressed weights (int8 §3); otherwise they
 /// are fp16 in memory.
 fn streams(op: &str, family: &str) -> bool {
     match op {
@@ -193,7 +192,7 @@ impl Walk<'_> {
         Ok(Some(demand))
     }
 
-    /// A view or a fused op hands on what its operand is.
+    /// Propagates the properties of the operand through a view or a fused op.
     fn pass(&mut self, op: &Op, codes: bool) {
         let Some(from) = first(op) else { return };
         if let Some(&int8) = self.arrays.get(&from) {
@@ -212,7 +211,7 @@ impl Walk<'_> {
         let codes = types.filter_map(Type::dtype).any(|d| d.is_int() && d.bits() == Some(8));
         for v in &op.outputs {
             let ty = &self.function.value(*v).ty;
-            // A constant that is no tensor (a string, a list of names) takes nothing at run time.
+            // A constant that is not a tensor (a string, a list of names) has no size at run time.
             let whole = ty.bytes().unwrap_or(0) as u64;
             let bytes = if streams(&op.name, self.family) { stored.saturating_add(named) } else { whole };
             let int8 = codes && (op.name.contains("affine") || op.name.contains("blockwise"))
@@ -231,7 +230,7 @@ impl Walk<'_> {
         op.name == "cast" && (first(op).is_some_and(input) || op.outputs.iter().any(output))
     }
 
-    /// Whether the op is done by the producer of its operand.
+    /// True if the producer of the op's operand carries out the op.
     fn is_fused(&self, op: &Op) -> bool {
         let scalar = |arg: Option<&Arg>| match arg {
             Some(Arg::Const(c)) => c.ty().elements() == Some(1),
@@ -273,7 +272,7 @@ impl Walk<'_> {
         op.outputs.iter().try_fold(0u64, |n, v| Ok(n.saturating_add(self.bytes(*v)?)))
     }
 
-    /// Bytes of the operands: those made at run time, and those known before.
+    /// Bytes of the operands: those computed at run time, and those known before.
     fn read(&self, op: &Op) -> Result<(u64, u64), CostError> {
         let (mut made, mut known) = (0u64, 0u64);
         for value in op.operands() {
@@ -301,12 +300,12 @@ impl Walk<'_> {
         Ok(Demand::planar(flops, made.saturating_add(known), written))
     }
 
-    /// A product or a convolution, with runtime weights or constant ones.
+    /// The demand of a product or a convolution, with runtime or constant weights.
     fn array(&self, op: &Op, name: &str) -> Result<Demand, CostError> {
         let (bytes_in, weights) = self.read(op)?;
         let bytes_out = self.written(op)?;
         let too_large = || CostError::TooLarge { value: name.to_string(), op: op.name.clone() };
-        // Saturated counts are too large.
+        // A saturated count is too large.
         let flops = Work::of(self.function, op, Unit::Mac).macs.checked_mul(2).ok_or_else(too_large)?;
         let weight = self.function.arg_value(op, "weight");
         let constant = weight.is_some_and(|w| self.constants.contains_key(&w));
@@ -320,7 +319,7 @@ impl Walk<'_> {
         Ok(Demand { kind, flops, weights, bytes_in, bytes_out, inner: 0, row, int8 })
     }
 
-    /// Two products, and between them the scores.
+    /// The demand of attention: two products with the scores between them.
     fn attention(&self, op: &Op, name: &str) -> Result<Demand, CostError> {
         let demand = self.array(op, name)?;
         let shape = |arg| self.function.arg_value(op, arg).map_or(Ok(Vec::new()), |v| self.shape(v));
@@ -333,7 +332,7 @@ impl Walk<'_> {
     }
 }
 
-/// The first operand.
+/// The first operand, if it is a value.
 fn first(op: &Op) -> Option<ValueId> {
     op.arg("x").or_else(|| op.arg("input")).map_or_else(
         || op.operands().next(),
@@ -420,8 +419,8 @@ mod tests {
         let body = weight(0) + &weight(1) + &conv("a", "x", 0) + &quantized("b", "a") + &conv("y", "b", 1);
         let items = items(&body, "tensor<fp16, [1, 8, 4, 4]> x", "y").unwrap();
         let found: Vec<_> = items.iter().filter_map(|i| i.demand).collect();
-        // The pair between the convolutions rides on the first; its codes meet int8 weights in the
-        // second.
+        // The quantize and dequantize pair between the convolutions is fused into the first; its
+        // codes meet int8 weights in the second.
         assert_eq!(found.iter().map(|w| w.int8).collect::<Vec<_>>(), [false, true]);
         assert!(found.iter().all(|w| w.weights == 64 && w.flops == 2 * 8 * 8 * 16 && w.kind == DemandKind::Array));
     }

@@ -1,4 +1,4 @@
-//! Chips, systems and paths, and how a profile's name spells them: `CHIP-OS-PATH`.
+//! Chips, systems and paths, and their spelling in a profile's name: `CHIP-OS-PATH`.
 
 use std::sync::LazyLock;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chip {
-    /// `m1`, `m4-pro`, …
+    /// The name, such as `m1` or `m4-pro`.
     pub name: String,
-    /// Compiler family: `h13` … `h17`.
+    /// The compiler family, from `h13` to `h17`.
     pub family: String,
-    /// The compiler's name for this member of the family: `h13g`.
+    /// The compiler's name for this member of the family, such as `h13g`.
     pub variant: String,
-    /// Chips of the A series of the same family.
+    /// Chips of the A series in the same family.
     pub matches: Vec<String>,
-    /// The first system of ours that runs on it.
+    /// The oldest supported system that runs on it.
     pub first_os: String,
 }
 
@@ -31,7 +31,7 @@ struct ChipsFile {
 }
 
 static TABLE: LazyLock<ChipsFile> = LazyLock::new(|| {
-    // Embedded, and read by a test.
+    // The data are embedded and a test reads them, so parsing succeeds.
     toml::from_str(include_str!("../../data/chips.toml")).unwrap_or_else(|_| ChipsFile {
         oses: Vec::new(),
         paths: Vec::new(),
@@ -46,7 +46,7 @@ pub fn chips() -> &'static [Chip] {
     &TABLE.chip
 }
 
-/// Every operating system, oldest first: `macos14` …
+/// Every operating system, oldest first, from `macos14` on.
 pub fn systems() -> &'static [String] {
     &TABLE.oses
 }
@@ -59,17 +59,17 @@ pub fn paths() -> &'static [String] {
 /// A machine: what overlays and claims are matched against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// Name of the profile, `m4-macos15-inmem` for example.
+    /// The name of the profile, such as `m4-macos15-inmem`.
     pub name: String,
-    /// Compiler family: `h13` … `h17`.
+    /// The compiler family, from `h13` to `h17`.
     pub family: String,
-    /// The compiler's name for the member of the family: `h13g`.
+    /// The compiler's name for the member of the family, such as `h13g`.
     pub variant: String,
-    /// Chip: `m1`, `m4-pro`, …
+    /// The chip, such as `m1` or `m4-pro`.
     pub chip: String,
-    /// Operating system: `macos15`, …
+    /// The operating system, such as `macos15`.
     pub os: String,
-    /// Path to the engine: `inmem`, `client`, `e5rt`, `coreml`.
+    /// The path to the engine: `inmem`, `client`, `e5rt` or `coreml`.
     pub path: String,
 }
 
@@ -85,9 +85,9 @@ impl Subject {
         }
     }
 
-    /// Reads `m4-macos15-inmem`; a system or a path that is left out is the default (`m4` is
-    /// `m4-macos15-inmem`), for a chip that is newer than the default system its first one. `None`
-    /// for anything else, and for a system older than the chip.
+    /// Parses a name such as `m4-macos15-inmem`. An omitted system or path is the default (`m4` is
+    /// `m4-macos15-inmem`); for a chip that is newer than the default system it is the chip's first
+    /// one. `None` for any other text, and for a system that is older than the chip.
     pub fn parse(name: &str) -> Option<Subject> {
         let (rest, path) = ending(name, &TABLE.paths);
         let (rest, os) = ending(rest, &TABLE.oses);
@@ -103,7 +103,7 @@ impl Subject {
         Some(Subject::of(chip, os, path.unwrap_or(&TABLE.default_path)))
     }
 
-    /// Every machine there is a profile of.
+    /// Every machine that has a profile.
     pub fn all() -> Vec<Subject> {
         let mut all = Vec::new();
         for chip in &TABLE.chip {
@@ -115,12 +115,12 @@ impl Subject {
         all
     }
 
-    /// The generation: 13 for `h13`.
+    /// The number of the family: 13 for `h13`.
     pub fn generation(&self) -> u32 {
         self.family.strip_prefix('h').and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 
-    /// The system's major version: 15 for `macos15`.
+    /// The major version of the system: 15 for `macos15`.
     pub fn os_major(&self) -> Option<u32> {
         self.os.strip_prefix("macos")?.parse().ok()
     }
@@ -138,7 +138,7 @@ impl Subject {
     }
 }
 
-/// Cuts `-WORD` off the end, if it is one of the words.
+/// Splits `-WORD` off the end if it is one of the words.
 fn ending<'n, 'w>(name: &'n str, words: &'w [String]) -> (&'n str, Option<&'w str>) {
     let cut = |word: &'w String| Some((name.strip_suffix(word.as_str())?.strip_suffix('-')?, Some(word.as_str())));
     words.iter().find_map(cut).unwrap_or((name, None))

@@ -1,4 +1,4 @@
-//! What takes up a claim: the values that rest on it or overrule it, and on which machines.
+//! The use of claims: which values rest on a claim or overrule it, and on which machines.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use serde::Serialize;
 
 use super::{OVERLAYS, Overlay, ProfileEntry, Words};
 
-/// A value that takes up a claim.
+/// A value that cites a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Citation {
-    /// Name of the value; `op.NAME` for one of an op.
+    /// The name of the value; `op.NAME` for the value of an op.
     pub name: String,
-    /// The value as JSON has it.
+    /// The value as JSON.
     pub value: serde_json::Value,
-    /// The machines: fields of a [`Subject`](super::Subject) and their words. Empty is every
+    /// The machines: fields of a [`Subject`](super::Subject) and their words. Empty means every
     /// machine, unless another overlay is more specific.
     pub machines: BTreeMap<String, Vec<String>>,
-    /// Why the claim is overruled; `None` where the value rests on it.
+    /// The reason for which the claim is overruled; `None` if the value rests on it.
     pub overruled: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Citation {
     }
 }
 
-/// A value as text: words without quotes, lists with commas.
+/// A value as text: words without quotes, lists separated by commas.
 pub fn plain(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(word) => word.clone(),
@@ -75,7 +75,7 @@ impl Overlay {
     }
 }
 
-/// The values of the built-in overlays that take up a claim, in the order of the files.
+/// The values of the built-in overlays that cite a claim, in the order of the files.
 pub fn citations(id: &str) -> &'static [Citation] {
     CITATIONS.get(id).map_or(&[], Vec::as_slice)
 }

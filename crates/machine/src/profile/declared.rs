@@ -1,4 +1,4 @@
-//! The values of a profile: name, type, meaning.
+//! The values of a profile: name, type and meaning.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use super::{
 
 macro_rules! values {
     ($($(#[doc = $doc:literal])* $name:ident : $ty:ty),* $(,)?) => {
-        /// What a machine allows. Each value says where it comes from.
+        /// The typed values that describe one machine, each with its evidence.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         pub struct Profile {
-            /// The machine.
+            /// The machine that is described.
             pub subject: Subject,
-            /// Ops that are not simply native, by their MIL name.
+            /// The ops that the machine does not run natively, by their MIL name.
             pub ops: BTreeMap<String, Sourced<Acceptance>>,
             $($(#[doc = $doc])* pub $name: Sourced<$ty>,)*
         }
@@ -27,7 +27,7 @@ macro_rules! values {
         pub(super) struct Values { $($name: Option<Given<$ty>>,)* }
 
         impl Values {
-            /// The values that are set.
+            /// The values that are set, in declaration order.
             pub(super) fn entries(&self) -> Vec<ProfileEntry> {
                 let all = [$(self.$name.as_ref().map(|g| ProfileEntry::given(stringify!($name), concat!($($doc),*), g))),*];
                 all.into_iter().flatten().collect()
@@ -41,7 +41,7 @@ macro_rules! values {
                 Ok(Profile { subject, ops, $($name,)* })
             }
 
-            /// Every value, in the order of the declaration, then the ops.
+            /// Every value in declaration order, followed by the ops.
             pub fn entries(&self) -> Vec<ProfileEntry> {
                 let mut all = vec![$(ProfileEntry::new(stringify!($name), concat!($($doc),*), &self.$name)),*];
                 all.extend(self.ops.iter().map(|(name, given)| ProfileEntry::new(&format!("op.{name}"), "", given)));
@@ -52,7 +52,7 @@ macro_rules! values {
 }
 
 values! {
-    /// Text dialect the compiler accepts (mil-text §2, §3).
+    /// Text dialect that the compiler accepts (mil-text §2, §3).
     dialect: AcceptedDialect,
     /// Versions that the header `program(…)` may name.
     headers: Vec<String>,
@@ -64,11 +64,11 @@ values! {
     build_info_one_line: bool,
     /// True where an extent may be unknown until a request.
     symbolic_shapes: bool,
-    /// True where an unused part that reduces to width 1 makes the compiler refuse the program.
+    /// True where an unused op that reduces to width 1 makes the compiler refuse the program.
     dead_width_one_refused: bool,
     /// True where the blob reader rejects wrong sizes and offsets (weight-blob §4).
     strict_blobs: bool,
-    /// True where what the engine refuses runs on the CPU or the GPU instead.
+    /// True where ops that the engine refuses run on the CPU or the GPU instead.
     elsewhere: bool,
     /// True where the op `cast` runs.
     cast: bool,
@@ -78,7 +78,7 @@ values! {
     input_types: Vec<String>,
     /// Element types that a function may return.
     output_types: Vec<String>,
-    /// True where ops take fp32 operands; elsewhere fp32 is for ports that are cast at once.
+    /// True where ops take fp32 operands; elsewhere fp32 is only for ports that are cast at once.
     fp32_arithmetic: bool,
     /// True where arithmetic takes int8 or uint8 operands; elsewhere they are cast or dequantized
     /// first (int8 §3).
@@ -89,7 +89,7 @@ values! {
     int4: bool,
     /// True where the transpose flags of `matmul` must be named constants.
     matmul_named_flags: bool,
-    /// Longest extent of an axis other than channels and batch; elements (mil-text §8).
+    /// Longest extent of an axis other than channels and batch, in elements (mil-text §8).
     max_axis: usize,
     /// Most channels of a tensor (mil-text §8).
     max_channels: usize,
@@ -99,23 +99,24 @@ values! {
     max_rank: usize,
     /// True where an extent may be 0.
     zero_extents: bool,
-    /// Largest height and width that a transpose takes in one pass; elements (mil-text §8).
+    /// Largest height and width that a transpose takes in one pass, in elements (mil-text §8).
     max_transpose: usize,
-    /// Widest fp16 convolution kernel; elements (mil-text §8).
+    /// Widest fp16 convolution kernel, in elements (mil-text §8).
     max_kernel_width: usize,
-    /// Highest convolution kernel; elements (mil-text §8).
+    /// Highest convolution kernel, in elements (mil-text §8).
     max_kernel_height: usize,
     /// Most input channels of a convolution (mil-text §6).
     max_conv_input_channels: Limit,
-    /// Largest batch of a convolution whose weight is no constant.
+    /// Largest batch of a convolution whose weight is not constant.
     runtime_conv_batch: Limit,
-    /// True where a depthwise convolution may have a weight that is no constant.
+    /// True where a depthwise convolution may have a weight that is not constant.
     runtime_conv_depthwise: bool,
     /// True where `conv` takes a bias.
     conv_bias: bool,
     /// Highest rank of the input of a convolution (mil-text §6).
     max_conv_rank: usize,
-    /// True where a strided convolution of one group is slower than the same after a slice.
+    /// True where a strided convolution of one group is slower than a slice followed by a
+    /// convolution.
     strided_conv_slow: bool,
     /// True where a 1×1 convolution is faster than a `matmul` by the same constant.
     matmul_slower_than_conv: bool,
@@ -135,7 +136,7 @@ values! {
     live_outputs: bool,
     /// Most weight blobs in a program.
     max_blobs: Limit,
-    /// Most weights in a program; bytes.
+    /// Most weights in a program, in bytes.
     max_weight_bytes: Limit,
     /// True where an inline scalar counts as a weight blob.
     scalar_costs_blob: bool,
@@ -155,10 +156,10 @@ values! {
     tile_factors: Vec<usize>,
     /// Modes of `pad`.
     pad_modes: Vec<String>,
-    /// Most keys of an attention; with more the result is wrong without an error.
+    /// Most keys of an attention; with more, the result is wrong without an error.
     attention_max_length: Limit,
-    /// Largest shorter one of the extents of queries and keys of an attention; beyond it the result
-    /// is wrong without an error.
+    /// Largest value of the smaller one of the numbers of queries and keys of an attention; beyond
+    /// it the result is wrong without an error.
     attention_max_side: Limit,
     /// Fewest query positions of an attention; programs with fewer fail at evaluation.
     min_queries: usize,
@@ -168,77 +169,77 @@ values! {
     max_lrn_channels: Limit,
     /// Longest tiled axis of a group or instance norm.
     max_norm_tile: Limit,
-    /// True where a `square` in front of a function table is refused if the width, modulo 128, is
-    /// above 64.
+    /// True where a `square` before a function table is refused if the width modulo 128 is above
+    /// 64.
     square_width_refused: bool,
     /// True where a program with `split`, `matmul`, `softmax` and `tile` is refused, though each
     /// compiles alone.
     split_refused: bool,
-    /// True where a program of nothing but element-wise ops may be refused at load.
+    /// True where a program with only element-wise ops may be refused at load.
     elementwise_refused: bool,
     /// Most elements of an element-wise op on tensors without channels; beyond it an evaluation
     /// hangs.
     max_flat_elements: Limit,
-    /// True where a program of nothing but `reshape`, `slice_by_index` or `tile` is refused
-    /// (mil-text §7).
+    /// True where a program with only `reshape`, `slice_by_index` or `tile` is refused (mil-text
+    /// §7).
     lone_moves_refused: bool,
     /// Extent of a reduced axis from which a transpose comes before the reduction (mil-text §8).
     reduce_route_axis: usize,
-    /// What the inner extent of a matmul must be a multiple of; otherwise the result is silently
+    /// The inner extent of a matmul must be a multiple of this; otherwise the result is silently
     /// zero.
     matmul_inner_multiple: usize,
     /// True where the width-axis form of RoPE (reshape, slice, concat) is refused.
     rope_width_refused: bool,
-    /// True where a convolution with a weight that is no constant ignores it.
+    /// True where a convolution ignores a weight that is not constant.
     runtime_conv_weight_ignored: bool,
-    /// On-chip working set of one op; bytes (benchmarks §15).
+    /// On-chip working set of one op, in bytes (benchmarks §15).
     working_set: usize,
-    /// Weights of a program that stay on the chip between evaluations; bytes (numerics §10).
+    /// Weights of a program that stay on the chip between evaluations, in bytes (numerics §10).
     resident_weights: usize,
-    /// Dense weights of a convolution beyond which it runs as several; bytes (mil-text §8).
+    /// Dense weights of a convolution beyond which it runs as several, in bytes (mil-text §8).
     kernel_dense: usize,
-    /// Weights of any form beyond which an op runs as several; bytes (mil-text §8).
+    /// Weights of any form beyond which an op runs as several, in bytes (mil-text §8).
     kernel_memory: usize,
-    /// Smallest surface; bytes, 0 for none (mil-text §6).
+    /// Smallest surface in bytes; 0 for no limit (mil-text §6).
     min_surface: usize,
-    /// What the size of a surface must be a multiple of; bytes.
+    /// The size of a surface must be a multiple of this many bytes.
     surface_multiple: usize,
-    /// True where several inputs must have surfaces of one size.
+    /// True where all inputs must have surfaces of the same size.
     uniform_inputs: bool,
-    /// True where several outputs must have surfaces of one size.
+    /// True where all outputs must have surfaces of the same size.
     uniform_outputs: bool,
     /// Order of the inputs of a request.
     input_order: PortOrder,
     /// Order of the outputs of a request.
     output_order: PortOrder,
-    /// Smallest width of a port; elements, 1 for none.
+    /// Smallest width of a port in elements; 1 for no limit.
     min_width: usize,
-    /// What the width of a port must be a multiple of; elements. Other widths are read back
+    /// The width of a port must be a multiple of this many elements; other widths are read back
     /// wrongly.
     width_multiple: usize,
     /// Most channels of a port that is narrower than 32 elements.
     narrow_channels: Limit,
-    /// True where ports have rank 4 (batch, channels, height, width), whatever the program
-    /// declares.
+    /// True where ports have rank 4 (batch, channels, height, width), regardless of the declared
+    /// rank.
     ports_nchw: bool,
-    /// Bytes to which the rows of a surface are padded; 1 is packed (apple-runtime §7, §11).
+    /// Rows of a surface are padded to a multiple of this many bytes; 1 is packed (apple-runtime
+    /// §7, §11).
     row_alignment: usize,
     /// Compiles allowed in one process before the engine fails (apple-runtime §3).
     compile_budget: Limit,
-    /// True where unloading a program gives its compile back to the budget.
+    /// True where unloading a program returns its compile to the budget.
     budget_returns: bool,
-    /// Seconds to leave between compiles that fail; faster ones stall other programs' compiles.
+    /// Seconds to wait between failing compiles; faster ones stall the compiles of other programs.
     failed_compile_pause: usize,
     /// Programs that may be loaded at once.
     max_loaded: Limit,
     /// Requests that may be in flight at once (apple-runtime §2).
     queue_depth: usize,
-    /// Requests in flight beyond which more gain nothing.
+    /// Requests in flight beyond which more do not improve throughput.
     useful_depth: usize,
     /// Evaluations in one process after which they become slower.
     degrades_after: Limit,
-    /// Cost of ending the process and starting it anew, as trainers do where the budget ends;
-    /// milliseconds.
+    /// Cost of restarting the process, as trainers do when the budget is spent, in milliseconds.
     restart_ms: usize,
     /// True where the caller writes `model.mil` and the weights into a folder named by the
     /// program's identifier (apple-runtime §2).
@@ -252,16 +253,16 @@ values! {
     weights_buffer: bool,
     /// True where programs can be chained (apple-runtime §8).
     chaining: bool,
-    /// True where the quality of service changes no latency.
+    /// True where the quality of service does not affect latency.
     qos_ignored: bool,
-    /// True where a real-time task can be begun (apple-runtime §5).
+    /// True where a real-time task can be started (apple-runtime §5).
     real_time_task: bool,
-    /// True where the same request gives the same bits, over runs, compiles and places in a batch
-    /// (numerics §9).
+    /// True where the same request gives the same bits in every run, after every compile and at
+    /// every position of a batch (numerics §9).
     deterministic: bool,
     /// Rounding of results to fp16 (numerics §2).
     rounding: Rounding,
-    /// How products are summed (numerics §3).
+    /// Accumulation of products (numerics §3).
     accumulator: Accumulator,
     /// Magnitude from which a sum of products is infinite (numerics §4).
     mac_ceiling: usize,
@@ -269,43 +270,44 @@ values! {
     mac_subnormals: Subnormals,
     /// Width of a stand-alone `reduce_sum` (numerics §2).
     reduce_sum: SumWidth,
-    /// Route of a width slice that does not begin at 0 (numerics §4).
+    /// Implementation of a width slice that does not begin at 0 (numerics §4).
     slice_crop: SliceCrop,
-    /// Table of a user's `sigmoid` (numerics §6.2).
+    /// Function table of `sigmoid` (numerics §6.2).
     sigmoid_table: SigmoidTable,
-    /// Table of `gelu` (numerics §6.2).
+    /// Function table of `gelu` (numerics §6.2).
     gelu_table: GeluTable,
-    /// True where functions are piecewise linear tables and NaN, infinity and zero have the
+    /// True where functions are piecewise linear tables, and NaN, infinity and zero have the
     /// engine's own results (numerics §5, §6).
     tables: bool,
-    /// What `round` does (numerics §5).
+    /// Behavior of `round` (numerics §5).
     round_op: RoundOp,
     /// True where a multiplication by a scalar after `floor`, `ceil` or `round` is lost.
     round_scale_lost: bool,
-    /// True where `softplus` is 0 from ln 65504 on (numerics §5).
+    /// True where `softplus` is 0 for operands of ln 65504 or more (numerics §5).
     softplus_zero: bool,
-    /// Ties of `quantize` (int8 §2).
+    /// Rounding of ties in `quantize` (int8 §2).
     quantize_rounding: Rounding,
-    /// True where a product of two dequantized branches takes one scale for the other's (int8 §2).
+    /// True where a product of two dequantized branches uses the scale of the other one (int8 §2).
     qdq_multiply_defect: bool,
-    /// What `attn_mask` does.
+    /// Behavior of `attn_mask`.
     attn_mask: AttnMask,
-    /// True where a `concat` of two or more width slices that do not begin at 0 takes wrong
+    /// True where a `concat` of two or more width slices that do not begin at 0 returns wrong
     /// elements.
     concat_slices_wrong: bool,
-    /// True where a `gather` along the last axis takes wrong elements.
+    /// True where a `gather` along the last axis returns wrong elements.
     gather_last_wrong: bool,
-    /// True where `mul` with an operand repeated along the batch is unreliable among other ops.
+    /// True where `mul` with an operand broadcast along the batch is unreliable in programs of
+    /// several ops.
     outer_broadcast_unreliable: bool,
     /// True where a `mul` of `[1, C, S]` with `[1, C, 1]` or `[1, 1, 1]` is wrong.
     channel_broadcast_wrong: bool,
-    /// True where a `sqrt` in front of a broadcast or a division gives wrong values.
+    /// True where a `sqrt` before a broadcast or a division gives wrong values.
     sqrt_broadcast_wrong: bool,
-    /// True where int8 weights of a matmul send its activations through the crop's encoding: beyond
-    /// 4094 infinite (int8 §3).
+    /// True where int8 weights of a matmul pass its activations through the crop's encoding: values
+    /// beyond 4094 become infinite (int8 §3).
     int8_matmul_crop: bool,
-    /// How affine int8 weights reach the engine (int8 §3).
+    /// Form in which affine int8 weights reach the engine (int8 §3).
     int8_weights: WeightRoute,
-    /// How blockwise weights reach the engine (int8 §3).
+    /// Form in which blockwise weights reach the engine (int8 §3).
     blockwise_weights: WeightRoute,
 }

@@ -1,11 +1,13 @@
 //! Profiles: typed values, each with its evidence, resolved from overlays.
 //!
-//! An overlay is a TOML table `[[overlay]]` with `match = { … }` and the values it sets, `set` for
-//! the machine and `ops` for single ops. A condition is a word or a list of words that a field of
-//! the [`Subject`] may have; an overlay with more conditions is more specific and wins. Two
-//! overlays of the same specificity that set the same value differently are an error: the data say
-//! too little and a person must decide. The overlays of a file that a user gives stand above all
-//! that are built in, and so do the values of a report of measurements ([`Profile::report`]).
+//! An overlay is a TOML table `[[overlay]]` with `match = { … }` and the values that it sets: `set`
+//! for the machine and `ops` for single ops. A condition is a word or a list of words that a field
+//! of the [`Subject`] may have.
+//!
+//! The overlay with the most conditions wins. Two overlays with the same number of conditions that
+//! set a value differently are an error: the data are ambiguous, and a person must decide. Overlays
+//! of a user's file take precedence over all built-in ones, and so do the values of a measurement
+//! report ([`Profile::report`]).
 
 mod chips;
 mod citations;
@@ -28,29 +30,29 @@ pub use values::{
     SliceCrop, Subnormals, SumWidth, WeightRoute,
 };
 
-/// A value with its evidence.
+/// A value of a profile with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sourced<T> {
-    /// The value.
+    /// The value that the machine is assumed to have.
     pub value: T,
-    /// Ids of the claims it rests on.
+    /// The ids of the claims that it rests on.
     pub claims: Vec<String>,
-    /// Claims it overrules, each with the reason.
+    /// The claims that it overrules, each with the reason.
     pub overrules: BTreeMap<String, String>,
 }
 
-/// One value of a profile as text, for lists and for checks of the data.
+/// One value of a profile in generic form, for lists and for checks of the data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfileEntry {
-    /// Its name; `op.NAME` for one of an op.
+    /// The name; `op.NAME` for the value of an op.
     pub name: String,
-    /// What it is.
+    /// The meaning of the value.
     pub doc: String,
-    /// The value as JSON has it.
+    /// The value as JSON.
     pub value: serde_json::Value,
-    /// Ids of the claims it rests on.
+    /// The ids of the claims that it rests on.
     pub claims: Vec<String>,
-    /// Claims it overrules, each with the reason.
+    /// The claims that it overrules, each with the reason.
     pub overrules: BTreeMap<String, String>,
 }
 
@@ -86,7 +88,7 @@ impl<T: Clone> Given<T> {
     }
 }
 
-/// A condition: the words that fit.
+/// The words of a condition; one of them must match.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Words {
@@ -128,47 +130,47 @@ pub enum ProfileError {
     /// The file is not TOML of this form.
     #[error("profile file: {0}")]
     Syntax(String),
-    /// No profile of that name.
+    /// There is no profile with this name.
     #[error(
         "no profile `{name}`{hint}; a profile is CHIP-OS-PATH, chips are {chips}, systems {systems}, paths {paths}"
     )]
     Unknown {
-        /// The name asked for.
+        /// The name that was looked up.
         name: String,
-        /// The nearest name, as `, did you mean …?`.
+        /// The nearest name, as `, did you mean …?`; empty if none is near.
         hint: String,
-        /// The chips there are.
+        /// The known chips, separated by commas.
         chips: String,
-        /// The systems there are.
+        /// The known systems, separated by commas.
         systems: String,
-        /// The paths there are.
+        /// The known paths, separated by commas.
         paths: String,
     },
-    /// Nothing sets a value.
+    /// No overlay sets a value.
     #[error("profile `{profile}`: no overlay sets `{value}`")]
     Missing {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// The value.
+        /// The name of the value.
         value: String,
     },
     /// Two equally specific overlays disagree.
     #[error("profile `{profile}`: two overlays of the same specificity set `{value}` differently")]
     Tie {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// The value.
+        /// The name of the value.
         value: String,
     },
-    /// What should be a report of measured values is none, or holds one that no profile has.
+    /// The text is not a measurement report, or has a value that no profile has.
     #[error("report: {0}")]
     Report(String),
-    /// A condition names something a subject does not have.
-    #[error("overlay condition `{0}` is none of family, variant, chip, os, path, name")]
+    /// A condition names a field that a subject does not have.
+    #[error("unknown overlay condition `{0}`; conditions are family, variant, chip, os, path, name")]
     Condition(String),
 }
 
-/// What decides between overlays: the file (built in, a user's), then the number of conditions.
+/// The precedence of an overlay: the file (built-in, user's), then the number of conditions.
 type Rank = (usize, usize);
 
 fn pick<T: Clone + PartialEq>(
@@ -199,7 +201,7 @@ fn ops(
     names.into_iter().map(one).collect()
 }
 
-/// The overlays that come with the crate, in files by subject.
+/// The built-in overlays, in files by subject.
 const BUILT_IN: &[&str] = &[
     include_str!("../../data/profiles/text.toml"),
     include_str!("../../data/profiles/limits.toml"),
@@ -209,7 +211,7 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../data/profiles/numerics.toml"),
 ];
 
-/// The hardest claim about each value: what a strict check reads above a profile.
+/// The hardest claim about each value, which a strict check reads in addition to a profile.
 const STRICT: &str = include_str!("../../data/strict.toml");
 
 static OVERLAYS: LazyLock<Result<Vec<Overlay>, ProfileError>> = LazyLock::new(|| {
@@ -255,42 +257,42 @@ fn subject(name: &str) -> Result<Subject, ProfileError> {
 }
 
 impl Profile {
-    /// The machine assumed where none is named: an M4 under macOS 15 on the in-memory path.
+    /// The default machine: an M4 with macOS 15 on the in-memory path.
     pub const DEFAULT: &str = "m4-macos15-inmem";
 
     /// Resolves a built-in profile. A short name is completed: `m4` is `m4-macos15-inmem`.
     ///
     /// # Errors
-    /// An unknown name.
+    /// The name is unknown.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         Profile::measured(name, "")
     }
 
-    /// Resolves a profile with the overlays of a TOML text above the built-in ones: what a user has
-    /// measured.
+    /// Resolves a profile with additional overlays from a TOML text, such as a user's measurements.
+    /// They take precedence over the built-in ones.
     ///
     /// # Errors
-    /// An unknown name, wrong syntax, a tie.
+    /// An unknown name, invalid syntax, or a tie between overlays.
     pub fn measured(name: &str, text: &str) -> Result<Profile, ProfileError> {
         let built_in = OVERLAYS.as_ref().map_err(ProfileError::clone)?;
         resolve(&subject(name)?, &[built_in, &read(text)?])
     }
 
-    /// The same machine with the hardest claim about each value, wherever it was made.
+    /// The same machine with the hardest claim about each value, from any machine.
     ///
     /// # Errors
-    /// None that a test does not find: the overlays are built in.
+    /// Only if the built-in overlays are invalid, which a test excludes.
     pub fn strict(&self) -> Result<Profile, ProfileError> {
         let built_in = OVERLAYS.as_ref().map_err(ProfileError::clone)?;
         resolve(&self.subject, &[built_in, &read(STRICT)?])
     }
 
-    /// Names of all profiles.
+    /// The names of all profiles.
     pub fn names() -> Vec<String> {
         Subject::all().into_iter().map(|s| s.name).collect()
     }
 
-    /// What the machine does with an op, and the claims; a native op has no entry of its own.
+    /// The acceptance of an op with its claims; `None` for a native op.
     pub fn op(&self, name: &str) -> Option<&Sourced<Acceptance>> {
         self.ops.get(name)
     }
@@ -335,8 +337,8 @@ mod tests {
         let text = "[[overlay]]\nmatch={family='h13'}\nset={dialect={value='verbose'}}\n\
                     [[overlay]]\nmatch={os=['macos15', 'macos26']}\nset={dialect={value='shorthand'}}\n";
         assert!(matches!(of(text), Err(ProfileError::Tie { value, .. }) if value == "dialect"));
-        // One that is more specific decides, wherever it stands: then another value is the missing
-        // one.
+        // A more specific overlay decides at any position in the file; then the other value is the
+        // missing one.
         let decided = "[[overlay]]\nmatch={family='h13',os='macos15'}\nset={dialect={value='verbose'}}\n";
         for text in [format!("{text}{decided}"), format!("{decided}{text}")] {
             assert!(matches!(of(&text), Err(ProfileError::Missing { value, .. }) if value == "headers"));

@@ -1,12 +1,13 @@
-//! What `ferrane doctor` measured, as a profile: the values of a report stand above all built-in
+//! A report of `ferrane doctor` as a profile: its measured values take precedence over all built-in
 //! ones.
 //!
-//! A report is JSON of the form that docs/doctor.md describes. Only what makes a profile is read
-//! here: the machine's name and, of each probe, its values and what became of the claims about
-//! them. A value says where it comes from: `measured:PROBE`, the claims that the probe agreed with,
-//! and as overruled those that it contradicted. Fields that this version does not know are passed
-//! over, values that are none of a profile's are errors, so that a report of a newer version is not
-//! half believed.
+//! A report is JSON as described in docs/doctor.md. Only the parts that define a profile are read
+//! here: the machine's name and, of each probe, its values and the results for the claims about
+//! them. A value cites `measured:PROBE` and the claims that the probe confirmed, and overrules
+//! those that it contradicted.
+//!
+//! Unknown fields are ignored. Values that profiles do not have are errors, so a report of a newer
+//! version is not accepted in part.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,13 @@ use serde_json::{Map, Value, json};
 
 use super::{File, OVERLAYS, Overlay, Profile, ProfileError, resolve, subject};
 
-/// The word that a report begins with.
+/// The `format` of a report.
 pub const FORMAT: &str = "ferrane-doctor";
 /// The version of reports that is written and read.
 pub const VERSION: u64 = 1;
 
-/// No machine has a limit above this; a number that is larger would only make trouble where it is
-/// used.
+/// The largest number in a report. No machine has a larger limit, and larger numbers could overflow
+/// where they are used.
 const LARGEST: u64 = 1 << 40;
 
 #[derive(Deserialize)]
@@ -51,13 +52,13 @@ fn wrong(why: impl Into<String>) -> ProfileError {
 }
 
 impl Profile {
-    /// The profile of a machine as a report found it.
+    /// The profile of a machine according to a report.
     ///
     /// # Errors
-    /// [`ProfileError::Report`] for what is no report of a version that is known, or holds a value
-    /// that no profile has.
+    /// [`ProfileError::Report`] if the text is not a report of a known version, or has a value that
+    /// no profile has.
     pub fn report(text: &str) -> Result<Profile, ProfileError> {
-        // The head first: a newer version may look different behind it.
+        // The head first: the rest of a newer version may have another form.
         let head: Value = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
         if head.get("format").and_then(Value::as_str) != Some(FORMAT) {
             return Err(wrong(format!("it does not begin with \"format\": \"{FORMAT}\"")));
@@ -75,11 +76,10 @@ impl Profile {
         resolve(&subject(&report.profile)?, &[built_in, &[overlay]])
     }
 
-    /// A profile by its name, or as the report in a file has it: a name that ends in `.json` is a
-    /// file's.
+    /// Finds a profile by its name, or reads the report in a file whose name ends in `.json`.
     ///
     /// # Errors
-    /// As [`Profile::named`] and [`Profile::report`]; the file cannot be read.
+    /// As [`Profile::named`] and [`Profile::report`], and if the file cannot be read.
     pub fn find(spec: &str) -> Result<Profile, ProfileError> {
         if !spec.ends_with(".json") {
             return Profile::named(spec);
@@ -117,7 +117,7 @@ fn overlay(report: &MeasuredReport) -> Result<Overlay, ProfileError> {
     serde_json::from_value(json!({ "set": set, "ops": ops })).map_err(|e| wrong(e.to_string()))
 }
 
-/// A value with where it comes from.
+/// A value with its evidence.
 fn given(probe: &MeasuredProbe, name: &str, value: &Value) -> Value {
     let about = |verdict: &'static str| probe.claims.iter().filter(move |c| c.value == name && c.verdict == verdict);
     let source = format!("measured:{}", probe.name);
@@ -128,7 +128,7 @@ fn given(probe: &MeasuredProbe, name: &str, value: &Value) -> Value {
     json!({ "value": value, "claims": claims, "overrules": overruled })
 }
 
-/// Whether a profile has such a value.
+/// Checks that profiles have such a value.
 fn check(name: &str, value: &Value, given: &Value) -> Result<(), String> {
     if value.as_u64().is_some_and(|n| n > LARGEST) {
         return Err(format!("`{name}`: {value} is more than any machine has"));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(concat.value, Acceptance::Refused);
         assert_eq!(concat.claims, ["measured:op.concat", "C041"]);
         assert_eq!(concat.overrules.keys().collect::<Vec<_>>(), ["C042"]);
-        // What was not measured is as it was.
+        // Values that were not measured are unchanged.
         let known = Profile::named("m4-max-macos26-inmem").unwrap();
         assert_eq!(profile.max_axis, known.max_axis);
     }

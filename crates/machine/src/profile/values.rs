@@ -1,13 +1,13 @@
-//! The words that profile values are made of.
+//! The types of profile values.
 
 use serde::{Deserialize, Serialize};
 
-/// A number, or no limit: `none` in TOML.
+/// A number, or no limit (`none` in TOML).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<usize>);
 
 impl Limit {
-    /// True if `n` is beyond the limit.
+    /// True if `n` exceeds the limit.
     pub fn exceeded_by(self, n: usize) -> bool {
         self.0.is_some_and(|limit| n > limit)
     }
@@ -67,32 +67,32 @@ macro_rules! words {
 words! {
     /// A spelling of MIL text (mil-text §2, §3).
     AcceptedDialect {
-        /// `program(1.3)` with scalar shorthand types; the verbose spelling is read, too.
+        /// `program(1.3)` with shorthand scalar types; the verbose spelling is also accepted.
         Shorthand = "shorthand",
-        /// `tensor<T, []>` for scalars, `program(1.0)`, ios16; nothing else is read.
+        /// `tensor<T, []>` for scalars, `program(1.0)`, ios16; nothing else is accepted.
         Verbose = "verbose",
     }
-    /// How ports are ordered by the compiled program.
+    /// The order of ports in the compiled program.
     PortOrder {
-        /// As the attributes of the compiled program say; nothing else tells.
+        /// As in the attributes of the compiled program; there is no other rule.
         Attributes = "attributes",
-        /// As the program declares them.
+        /// In the order of declaration.
         Declaration = "declaration",
-        /// By name.
+        /// Sorted by name.
         Alphabetical = "alphabetical",
-        /// By size, smallest first.
+        /// Sorted by size, smallest first.
         AscendingSize = "ascending-size",
-        /// By size, largest first.
+        /// Sorted by size, largest first.
         DescendingSize = "descending-size",
     }
-    /// Rounding to fp16, or to an integer, of a value halfway between two.
+    /// The rounding of ties to fp16 or to an integer.
     Rounding {
-        /// To the even one.
+        /// Ties to even.
         Even = "even",
-        /// Away from zero.
+        /// Ties away from zero.
         Away = "away",
     }
-    /// How the multiply-accumulate unit adds (numerics §3).
+    /// The accumulation of the multiply-accumulate unit (numerics §3).
     Accumulator {
         /// fp32 sums of exact products.
         Fp32 = "fp32",
@@ -101,75 +101,75 @@ words! {
         /// Tiles of four lanes that lose low bits, exact sums of tiles (numerics §3.2).
         Tile4 = "tile4",
     }
-    /// What happens to subnormal fp16 values.
+    /// The treatment of subnormal fp16 values.
     Subnormals {
         /// They become zero.
         Flushed = "flushed",
-        /// They are kept.
+        /// They keep their values.
         Kept = "kept",
     }
     /// Width of the sum of a stand-alone `reduce_sum` (numerics §2).
     SumWidth {
-        /// fp16 at every addition: integers exact to 2048.
+        /// fp16 at every addition: integers are exact up to 2048.
         Narrow = "narrow",
-        /// As in a product against ones.
+        /// Like the sums of a product with ones.
         Wide = "wide",
     }
-    /// The route of a width slice that does not begin at 0 (numerics §4).
+    /// The implementation of a width slice that does not begin at 0 (numerics §4).
     SliceCrop {
-        /// Plain fp16.
+        /// Plain fp16 copies.
         Plain = "plain",
-        /// Times 16 in fixed point: beyond 4094 infinite.
+        /// Multiplication by 16 in fixed point: values beyond 4094 become infinite.
         Times16 = "times16",
     }
-    /// The table behind a user's `sigmoid` (numerics §6.2).
+    /// The function table of `sigmoid` (numerics §6.2).
     SigmoidTable {
-        /// Step ½ over −8…8.
+        /// Steps of ½ from −8 to 8.
         Plain = "plain",
-        /// Half and an odd part with step ¼.
+        /// ½ plus an odd table with steps of ¼.
         HighPrecision = "high-precision",
     }
-    /// The table behind `gelu` (numerics §6.2).
+    /// The function table of `gelu` (numerics §6.2).
     GeluTable {
-        /// As decoded from H13 payloads and seen on M5: gelu(0) = −0.00075388.
+        /// As decoded from H13 payloads and observed on M5: gelu(0) = −0.00075388.
         Decoded = "decoded",
         /// As ane-guide states for M1: gelu(0) = −0.000543. Its knots are not published.
         Guide = "guide",
     }
-    /// What `round` does (numerics §5).
+    /// The behavior of `round` (numerics §5).
     RoundOp {
-        /// To nearest, ties to even, as MIL says.
+        /// To nearest, ties to even, as in MIL.
         NearestEven = "nearest-even",
         /// Adds ½ in fp16 and truncates: wrong from 1024 on.
         AddHalf = "add-half",
     }
-    /// What `attn_mask` of `scaled_dot_product_attention` does.
+    /// The behavior of `attn_mask` in `scaled_dot_product_attention`.
     AttnMask {
-        /// It is added to the scores.
+        /// The mask is added to the scores.
         Honored = "honored",
-        /// Nothing.
+        /// The mask has no effect.
         Ignored = "ignored",
     }
-    /// How compressed weights reach the engine (int8 §3).
+    /// The form in which compressed weights reach the engine (int8 §3).
     WeightRoute {
-        /// Expanded to fp16 at compile: smaller on disk only.
+        /// Expanded to fp16 at compile time: smaller on disk only.
         Folds = "folds",
-        /// Read compressed.
+        /// Read by the engine in compressed form.
         Streams = "streams",
     }
-    /// What a machine does with an op, apart from its arguments.
+    /// The acceptance of an op, independent of its arguments.
     Acceptance {
-        /// It compiles and runs.
+        /// The op compiles and runs.
         Native = "native",
-        /// It runs as several others, with their rounding.
+        /// The op runs as several others, with their rounding.
         Decomposed = "decomposed",
-        /// It compiles when `epsilon` is given, though MIL has a default.
+        /// The op compiles only with an explicit `epsilon`, though MIL has a default.
         NeedsEpsilon = "needs-epsilon",
-        /// The compiler has no way to run it.
+        /// The compiler cannot lower the op.
         Refused = "refused",
-        /// It compiles, and every evaluation fails.
+        /// The op compiles, and every evaluation fails.
         FailsAtEvaluation = "fails-at-evaluation",
-        /// It runs once and breaks every evaluation after it (C068).
+        /// The op runs once and breaks every later evaluation (C068).
         Poisons = "poisons",
     }
 }

@@ -1,4 +1,4 @@
-//! Attention and softmax.
+//! Rules about attention and softmax.
 
 use ferrane_diag::{Code, Severity};
 
@@ -29,7 +29,7 @@ pub(super) const MASK: Rule = Rule {
 
 pub(super) const EXTENT: Rule = Rule {
     code: Code(466),
-    title: "attention over more than the native layer takes",
+    title: "attention beyond the limits of the native layer",
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C076", "C077"],
@@ -63,7 +63,7 @@ pub(super) const QUERIES: Rule = Rule {
     effect: Effect::EvaluationError { status: 0xe00002c2 },
     claims: &["C181"],
     explanation: "On M5 Pro under macOS 27 decoders with one or two query positions fail with 0xe00002c2 (bad argument); those with four or eight run.",
-    rewrite: "four query positions, of which the rest is thrown away",
+    rewrite: "four query positions, of which the surplus is discarded",
     run: |cx, out| {
         let least = &cx.profile.min_queries;
         for view in cx.functions.iter().filter(|_| least.value > 1) {
@@ -79,7 +79,7 @@ pub(super) const QUERIES: Rule = Rule {
 
 pub(super) const SOFTMAX: Rule = Rule {
     code: Code(468),
-    title: "softmax over an extent that is no power of two",
+    title: "softmax over an extent that is not a power of two",
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C110", "C111"],
@@ -94,7 +94,7 @@ pub(super) const SOFTMAX: Rule = Rule {
                 let axis =
                     if op.arg("axis").is_some() { view.axis(op, "axis", x.len()) } else { x.len().checked_sub(1) };
                 if let Some(n) = axis.map(|a| x[a]).filter(|n| !n.is_power_of_two()) {
-                    out.op(view, id, format!("softmax over {n}, no power of two")).claims(&wanted.claims);
+                    out.op(view, id, format!("softmax over {n}, not a power of two")).claims(&wanted.claims);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Convolutions.
+//! Rules about convolutions.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{DataType, Op, OpId};
@@ -9,7 +9,7 @@ use crate::view::FunctionView;
 
 const CONVOLUTIONS: &[&str] = &["conv", "conv_transpose"];
 
-/// Calls for every convolution.
+/// Calls `look` for every convolution.
 fn each(cx: &Context<'_>, mut look: impl FnMut(&FunctionView<'_>, OpId, &Op)) {
     for view in &cx.functions {
         for (id, op) in view.any(CONVOLUTIONS) {
@@ -18,7 +18,7 @@ fn each(cx: &Context<'_>, mut look: impl FnMut(&FunctionView<'_>, OpId, &Op)) {
     }
 }
 
-/// Calls for every convolution whose weight is no constant.
+/// Calls `look` for every convolution whose weight is not constant.
 fn runtime(cx: &Context<'_>, mut look: impl FnMut(&FunctionView<'_>, OpId, &Op)) {
     each(cx, |view, id, op| {
         if view.arg(op, "weight").is_some_and(|w| !view.constant(w)) {
@@ -94,13 +94,13 @@ pub(super) const RUNTIME_IGNORED: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C083", "C084"],
-    explanation: "On M3 Max (in-memory path) a convolution whose weight is computed or an input compiles, and the data of the weight are not read. On M1 through the E5 runtime it is right at batch 1.",
+    explanation: "On M3 Max (in-memory path) a convolution whose weight is computed or an input compiles, and the data of the weight are not read. On M1 through the E5 runtime the result is correct at batch 1.",
     rewrite: "a matmul, which reads both operands, or a constant weight",
     run: |cx, out| {
         let ignored = &cx.profile.runtime_conv_weight_ignored;
         if ignored.value {
             runtime(cx, |view, id, op| {
-                let message = format!("the weight of this `{}` is no constant, and the engine ignores it", op.name);
+                let message = format!("the weight of this `{}` is not constant, and the engine ignores it", op.name);
                 out.op(view, id, message).claims(&ignored.claims);
             });
         }
@@ -113,14 +113,14 @@ pub(super) const RUNTIME_DEPTHWISE: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C085"],
-    explanation: "On M1 a depthwise convolution whose weight is no constant is InvalidMILProgram.",
+    explanation: "On M1 a depthwise convolution whose weight is not constant is InvalidMILProgram.",
     rewrite: "mul and reduce_sum, or a constant weight",
     run: |cx, out| {
         let allowed = &cx.profile.runtime_conv_depthwise;
         if !allowed.value {
             runtime(cx, |view, id, op| {
                 if let Some(groups) = view.int(op, "groups").filter(|g| *g > 1) {
-                    let message = format!("{groups} groups with a weight that is no constant");
+                    let message = format!("{groups} groups with a weight that is not constant");
                     out.op(view, id, message).claims(&allowed.claims);
                 }
             });
@@ -134,7 +134,7 @@ pub(super) const RUNTIME_BATCH: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C084"],
-    explanation: "On M1 through the E5 runtime the compile service dies of a convolution with a runtime weight at a batch of 2 or more. The time it takes grows with the batch, too (apple-runtime §14).",
+    explanation: "On M1 through the E5 runtime a convolution with a runtime weight at a batch of 2 or more crashes the compile service. The compile time also grows with the batch (apple-runtime §14).",
     rewrite: "a convolution for each element of the batch, or a matmul",
     run: |cx, out| {
         let most = &cx.profile.runtime_conv_batch;
@@ -142,7 +142,7 @@ pub(super) const RUNTIME_BATCH: Rule = Rule {
             let batch = view.shape(op, "x").and_then(|x| x.first().copied());
             if let Some(batch) = batch.filter(|b| most.value.exceeded_by(*b)) {
                 let message =
-                    format!("a batch of {batch} with a weight that is no constant; at most {} compiles", most.value);
+                    format!("a batch of {batch} with a weight that is not constant; at most {} compiles", most.value);
                 out.op(view, id, message).claims(&most.claims);
             }
         });
@@ -156,7 +156,7 @@ pub(super) const BIAS: Rule = Rule {
     effect: Effect::REFUSED,
     claims: &["C078", "C079"],
     explanation: "On the in-memory path of M4 Max `conv` takes no bias argument. It is a regular operand of the public op set and accepted elsewhere.",
-    rewrite: "an `add` behind the convolution",
+    rewrite: "an `add` after the convolution",
     run: |cx, out| {
         let allowed = &cx.profile.conv_bias;
         if !allowed.value {
@@ -175,7 +175,7 @@ pub(super) const RANK: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C087"],
-    explanation: "The compiler's tables know three-dimensional convolution, and no program with one was ever lowered.",
+    explanation: "The compiler's tables know three-dimensional convolution, but no program with one has been observed to lower.",
     rewrite: "the sum of two-dimensional convolutions over slices of the depth",
     run: |cx, out| {
         let most = &cx.profile.max_conv_rank;

@@ -1,15 +1,15 @@
-//! Rules: what a machine does with a program, one function each.
+//! Rules: properties of programs that a machine refuses or computes differently, one function each.
 //!
-//! A rule reads values of the profile and what [`select`](mod@crate::select) says; it never names a
-//! chip. It has a code, the claims it rests on, what happens, and the way out; the text of `ferrane
-//! explain` is its explanation. Rules are silent about what they cannot tell: unknown ops, unknown
-//! extents, arguments that are no constants.
+//! A rule reads values of the profile and the selection of [`select`](mod@crate::select); it never
+//! names a chip. It has a code, the claims that it rests on, the consequence on the machine and a
+//! remedy; its explanation is the text of `ferrane explain`. Rules ignore what they cannot decide:
+//! unknown ops, unknown extents, arguments that are not constant.
 //!
 //! | file | codes | about |
 //! |---|---|---|
 //! | `text` | 0401–0407 | header, dialect, `buildInfo` |
 //! | `types` | 0408–0410, 0416, 0417, 0419 | element types and epsilons |
-//! | `ops` | 0411–0415, 0418 | ops as such |
+//! | `ops` | 0411–0415, 0418 | ops regardless of their arguments |
 //! | `shape` | 0421–0428 | extents and ranks |
 //! | `ports` | 0429–0444 | inputs and outputs |
 //! | `weights` | 0445–0449 | blob files |
@@ -17,8 +17,8 @@
 //! | `product` | 0460–0464 | matrix products |
 //! | `attention` | 0465–0468 | attention and softmax |
 //! | `moves` | 0459, 0469–0479 | slices, concat, gather, tile, pad |
-//! | `pattern` | 0420, 0480–0489 | ops beside each other |
-//! | `range` | 0490–0496 | values that pass a limit |
+//! | `pattern` | 0420, 0480–0489 | combinations of ops |
+//! | `range` | 0490–0496 | values beyond a limit |
 //! | `speed` | 0497, 0498 | memory |
 //! | `budget` | 0499 | several programs |
 
@@ -41,7 +41,7 @@ mod weights;
 pub(crate) use rule::Context;
 pub use rule::Rule;
 
-/// Every rule, by code.
+/// Every rule, sorted by code.
 pub fn all() -> &'static [Rule] {
     RULES
 }

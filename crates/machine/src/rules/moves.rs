@@ -1,4 +1,4 @@
-//! Slices, concat, gather, tile, and ops whose sizes have limits of their own.
+//! Rules about slices, concat, gather, tile, and ops with size limits of their own.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Op, ValueId};
@@ -8,8 +8,9 @@ use crate::finding::Effect;
 use crate::findings::Findings;
 use crate::view::FunctionView;
 
-/// What a value is a slice of along the last axis, and whether the slice begins behind 0. Seen
-/// through products with constants and the like, which a rotation puts between slice and concat.
+/// The value that `value` is a slice of along the last axis, and whether the slice begins after 0.
+/// Looks through products with constants and similar ops, which a rotation puts between slice and
+/// concat.
 fn width_slice(view: &FunctionView<'_>, value: ValueId) -> Option<(ValueId, bool)> {
     let mut value = value;
     for _ in 0..8 {
@@ -20,7 +21,7 @@ fn width_slice(view: &FunctionView<'_>, value: ValueId) -> Option<(ValueId, bool
                 let whole = *view.ty(x).shape()?.last()?;
                 let part = *view.result(op)?.last()?;
                 let begin = *view.ints(op, "begin")?.last()?;
-                // An index from the end counts from there.
+                // A negative index counts from the end.
                 return (part < whole).then_some((x, begin != 0));
             }
             "mul" | "real_div" | "add" | "sub" => {
@@ -53,8 +54,8 @@ pub(super) const ROPE: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C042", "C121"],
-    explanation: "Rotary embeddings turn pairs (e, o) to (−o, e). Written as a reshape to pairs, slices of the last axis and a concat of them, M3 Ultra refuses it; the product with a constant rotation matrix is taken there. M1 to M5 otherwise run the first form in every trainer.",
-    rewrite: "a matmul with a constant matrix of 0, 1 and −1 that turns the pairs",
+    explanation: "Rotary embeddings turn pairs (e, o) to (−o, e). Written as a reshape to pairs, slices of the last axis and a concat of them, M3 Ultra refuses it; it accepts the product with a constant rotation matrix. Otherwise M1 to M5 run the first form in every trainer.",
+    rewrite: "a matmul with a constant matrix of 0, 1 and −1 that rotates the pairs",
     run: |cx, out| {
         let refused = &cx.profile.rope_width_refused;
         for view in cx.functions.iter().filter(|_| refused.value) {
@@ -63,7 +64,7 @@ pub(super) const ROPE: Rule = Rule {
                 let one = parts.first().copied().flatten().map(|(x, _)| x);
                 let behind = parts.iter().flatten().any(|(_, behind)| *behind);
                 if parts.len() > 1 && behind && one.is_some() && parts.iter().all(|p| p.map(|(x, _)| x) == one) {
-                    let message = "slices of the last axis put together along it again, as a rotation does";
+                    let message = "slices of the last axis concatenated along it again, as in a rotation";
                     out.op(view, id, message).claims(&refused.claims);
                 }
             }
@@ -77,7 +78,7 @@ pub(super) const CONCAT_SLICES: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C045"],
-    explanation: "On the class of A14 (H13, H14) a concat of two or more slices of the last axis that begin behind 0 returns wrong elements; with one such slice it is exact.",
+    explanation: "On the class of A14 (H13, H14) a concat of two or more slices of the last axis that begin after 0 returns wrong elements; with one such slice it is exact.",
     rewrite: "slices and concat along another axis, after a transpose; or a matmul with a constant selection",
     run: |cx, out| {
         let wrong = &cx.profile.concat_slices_wrong;
@@ -89,7 +90,7 @@ pub(super) const CONCAT_SLICES: Rule = Rule {
                 };
                 let count = view.list(op, "values").iter().filter(direct).count();
                 if count > 1 {
-                    let message = format!("{count} slices of the last axis that begin behind 0 in one `concat`");
+                    let message = format!("{count} slices of the last axis that begin after 0 in one `concat`");
                     out.op(view, id, message).claims(&wrong.claims);
                 }
             }
@@ -127,13 +128,13 @@ pub(super) const GATHER_DYNAMIC: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C094", "C095"],
-    explanation: "On the in-memory path of M3 Pro a gather whose indices are no constants is rejected; constant gathers work as decompression of a table or as a product with one-hot rows.",
+    explanation: "On the in-memory path of M3 Pro a gather whose indices are not constant is rejected; constant gathers work as decompression of a table or as a product with one-hot rows.",
     rewrite: "a matmul with one-hot rows, or the gather on the CPU",
     run: |cx, out| {
         let allowed = &cx.profile.gather_dynamic;
         for view in cx.functions.iter().filter(|_| !allowed.value) {
             for (id, op) in view.any(GATHERS).filter(|(_, op)| !view.constant_arg(op, "indices")) {
-                out.op(view, id, format!("the indices of `{}` are no constants", op.name)).claims(&allowed.claims);
+                out.op(view, id, format!("the indices of `{}` are not constant", op.name)).claims(&allowed.claims);
             }
         }
     },
@@ -233,7 +234,7 @@ pub(super) const TILE: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C069"],
-    explanation: "`tile` is native with factors 2, 3, 4 and 8; others are put together from these.",
+    explanation: "`tile` is native with factors 2, 3, 4 and 8; others are composed of these.",
     rewrite: "broadcasting, or factors that are native",
     run: tile,
 };
@@ -244,7 +245,7 @@ fn tile(cx: &Context<'_>, out: &mut Findings) {
         for (id, op) in view.named("tile") {
             let odd = |r: &i64| *r > 1 && !usize::try_from(*r).is_ok_and(|r| native.value.contains(&r));
             if let Some(r) = view.ints(op, "reps").and_then(|reps| reps.into_iter().find(odd)) {
-                out.op(view, id, format!("`tile` by {r}, which is no native factor")).claims(&native.claims);
+                out.op(view, id, format!("`tile` by {r}, which is not a native factor")).claims(&native.claims);
             }
         }
     }
@@ -274,18 +275,18 @@ pub(super) const PAD: Rule = Rule {
 
 pub(super) const SLICE_DYNAMIC: Rule = Rule {
     code: Code(469),
-    title: "slice at a computed place",
+    title: "slice at a computed offset",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C099", "F002"],
-    explanation: "Slices whose begin is computed pass the validation and fail the code generation on H13; they are native from H14 on.",
+    explanation: "Slices whose begin is computed pass validation and fail code generation on H13; they are native from H14 on.",
     rewrite: "a constant begin, or a product with a selection matrix",
     run: |cx, out| {
         let allowed = &cx.profile.dynamic_slices;
         for view in cx.functions.iter().filter(|_| !allowed.value) {
             for (id, op) in view.any(&["slice_by_size", "slice_by_index"]) {
                 if op.arg("begin").is_some() && !view.constant_arg(op, "begin") {
-                    out.op(view, id, format!("the begin of `{}` is no constant", op.name)).claims(&allowed.claims);
+                    out.op(view, id, format!("the begin of `{}` is not constant", op.name)).claims(&allowed.claims);
                 }
             }
         }

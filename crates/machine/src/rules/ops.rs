@@ -1,4 +1,4 @@
-//! Ops as such, whatever their arguments: what the profile says of each.
+//! Rules about ops regardless of their arguments, from the acceptance in the profile.
 
 use ferrane_diag::{Code, Severity};
 
@@ -17,7 +17,7 @@ pub(super) const REFUSED: Rule = Rule {
         "C020", "C041", "C044", "C048", "C049", "C054", "C057", "C064", "C065", "C066", "C098", "C099", "C101", "C103",
         "C105", "C106", "C107",
     ],
-    explanation: "Which ops the compiler can lower depends on the chip's family, the system and the path (mil-text §8). The profile lists those that it refuses; `ferrane machine show PROFILE` shows the list with the claims. Many have a form in other ops: x·sigmoid(x) for silu, the tanh formula for gelu, x − floor_div(x, y)·y for mod, pow(x, −0.5) for rsqrt, reduce_sum times 1/N for reduce_mean.",
+    explanation: "Which ops the compiler can lower depends on the chip's family, the system and the path (mil-text §8). The profile lists those that it refuses; `ferrane machine show PROFILE` shows the list with the claims. Many can be expressed in other ops: x·sigmoid(x) for silu, the tanh formula for gelu, x − floor_div(x, y)·y for mod, pow(x, −0.5) for rsqrt, reduce_sum times 1/N for reduce_mean.",
     rewrite: "",
     run: |cx, out| {
         each(cx, out, Acceptance::Refused, |name| format!("the compiler refuses `{name}`"));
@@ -50,11 +50,11 @@ fn needs_epsilon(cx: &Context<'_>, out: &mut Findings) {
 
 pub(super) const FAILS: Rule = Rule {
     code: Code(413),
-    title: "op that compiles and then fails",
+    title: "op that compiles and fails at evaluation",
     severity: Severity::Error,
     effect: Effect::INFERENCE,
     claims: &["C056", "C059"],
-    explanation: "The compiler takes the op, and every evaluation of the program fails. Told of reduce_mean on the client path of M5 and of reductions, reshapes, transposes, slices and gather by one code base on M1, whose ports may have been bound in another order than it thought.",
+    explanation: "The compiler accepts the op, and every evaluation of the program fails. Reported of reduce_mean on the client path of M5 and of reductions, reshapes, transposes, slices and gather by one code base on M1, whose ports may have been bound in an unintended order.",
     rewrite: "",
     run: |cx, out| {
         each(cx, out, Acceptance::FailsAtEvaluation, |name| {
@@ -69,7 +69,7 @@ pub(super) const POISONS: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INFERENCE,
     claims: &["C068", "C069"],
-    explanation: "On M3 Max under macOS 26 one evaluation of a program with `tile` made every later evaluation in the process return 0x1d, of other programs too, until it ended. On other machines `tile` is native.",
+    explanation: "On M3 Max under macOS 26 one evaluation of a program with `tile` made every later evaluation in the process return 0x1d, including those of other programs, until the process ended. On other machines `tile` is native.",
     rewrite: "broadcasting in `mul` or `add`, or a `concat` of the same value",
     run: |cx, out| {
         each(cx, out, Acceptance::Poisons, |name| {
@@ -84,7 +84,7 @@ pub(super) const DECOMPOSED: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C067", "C095", "C102"],
-    explanation: "The family has no unit for the op; the compiler writes it in others, with their rounding. Results differ in the last places from those of families that have one.",
+    explanation: "The family has no unit for the op; the compiler lowers it to others, with their rounding. Results differ in the last bits from those of families that have one.",
     rewrite: "",
     run: |cx, out| {
         each(cx, out, Acceptance::Decomposed, |name| format!("`{name}` runs as several ops, with their rounding"));
@@ -102,12 +102,12 @@ pub(super) const COUNT: Rule = Rule {
     run: |cx, out| {
         let (count, most) = (cx.functions.iter().map(FunctionView::running).sum(), &cx.profile.max_ops);
         if most.value.exceeded_by(count) {
-            out.program(format!("{count} ops; the compiler takes {}", most.value)).claims(&most.claims);
+            out.program(format!("{count} ops; the compiler accepts {}", most.value)).claims(&most.claims);
         }
     },
 };
 
-/// The ops of a kind, by name.
+/// The ops with this acceptance, by name.
 fn listed<'b>(
     view: &'b FunctionView<'_>,
     cx: &'b Context<'_>,
@@ -136,7 +136,7 @@ fn each(cx: &Context<'_>, out: &mut Findings, kind: Acceptance, message: impl Fn
     }
 }
 
-/// How to say an op in others, and the pass that does it (mil-text §7).
+/// An equivalent of an op in other ops, and the pass that rewrites it (mil-text §7).
 fn instead(op: &str) -> Option<(&'static str, Option<&'static str>)> {
     Some(match op {
         "silu" => ("mul(x, sigmoid(x))", Some("decompose")),

@@ -1,4 +1,4 @@
-//! Ops that are fine alone and not beside each other.
+//! Rules about combinations of ops that are accepted alone.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Op, OpId, ValueId};
@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::select::Unit;
 use crate::view::{FunctionView, width};
 
-/// Extents of both operands, the shorter one with ones in front.
+/// The extents of both operands, the shorter one padded with leading ones.
 fn pair(view: &FunctionView<'_>, op: &Op) -> Option<[Vec<usize>; 2]> {
     let (mut x, mut y) = (view.shape(op, "x")?, view.shape(op, "y")?);
     let rank = x.len().max(y.len());
@@ -20,7 +20,7 @@ fn pair(view: &FunctionView<'_>, op: &Op) -> Option<[Vec<usize>; 2]> {
     Some([x, y])
 }
 
-/// True if neither operand is a number known at compile.
+/// True if neither operand is a scalar known at compile time.
 fn both_run(view: &FunctionView<'_>, op: &Op) -> bool {
     !view.constant_arg(op, "x") && !view.constant_arg(op, "y")
 }
@@ -31,7 +31,7 @@ pub(super) const OUTER_BROADCAST: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C070", "C072"],
-    explanation: "On M3 Max `mul` that broadcasts along the outermost axis is unreliable in programs of several ops. Trainers broadcast over channels, rows and columns without trouble.",
+    explanation: "On M3 Max `mul` that broadcasts along the outermost axis is unreliable in programs of several ops. Trainers broadcast over channels, rows and columns without problems.",
     rewrite: "a `concat` of the operand with itself along the axis, or a product for each element of the batch",
     run: |cx, out| {
         let wrong = &cx.profile.outer_broadcast_unreliable;
@@ -70,7 +70,7 @@ pub(super) const CHANNEL_BROADCAST: Rule = Rule {
 
 pub(super) const SQRT_BROADCAST: Rule = Rule {
     code: Code(482),
-    title: "root that feeds a broadcast or a division",
+    title: "square root that feeds a broadcast or a division",
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C073"],
@@ -96,7 +96,7 @@ pub(super) const SQRT_BROADCAST: Rule = Rule {
 
 pub(super) const ROUND_SCALE: Rule = Rule {
     code: Code(483),
-    title: "scale behind a rounding",
+    title: "scale after a rounding",
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C114"],
@@ -110,7 +110,7 @@ pub(super) const ROUND_SCALE: Rule = Rule {
                     let next = view.function.op(user);
                     let scalar = |n| view.function.arg_constant(next, n).is_some_and(|c| c.ty().elements() == Some(1));
                     if next.name == "mul" && (scalar("x") || scalar("y")) {
-                        out.op(view, user, format!("the scale behind `{}` is lost", op.name)).claims(&lost.claims);
+                        out.op(view, user, format!("the scale after `{}` is lost", op.name)).claims(&lost.claims);
                     }
                 }
             }
@@ -120,7 +120,7 @@ pub(super) const ROUND_SCALE: Rule = Rule {
 
 pub(super) const SQUARE: Rule = Rule {
     code: Code(484),
-    title: "square and a function behind it",
+    title: "square followed by a function",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C117"],
@@ -133,7 +133,7 @@ pub(super) const SQUARE: Rule = Rule {
                 let wide = op.outputs.first().and_then(|v| width(view.ty(*v))).is_some_and(|w| w % 128 > 64);
                 let table = |u: &&OpId| view.selection.get(**u).is_some_and(|s| s.unit == Unit::Table);
                 if wide && op.outputs.iter().flat_map(|v| view.users(*v)).any(|u| table(&u)) {
-                    out.op(view, id, "a function behind `square`, at a width that leaves more than 64 modulo 128")
+                    out.op(view, id, "a function after `square`, at a width that leaves more than 64 modulo 128")
                         .claims(&refused.claims);
                 }
             }
@@ -143,18 +143,18 @@ pub(super) const SQUARE: Rule = Rule {
 
 pub(super) const LONE_MOVES: Rule = Rule {
     code: Code(420),
-    title: "program of nothing but moves",
+    title: "program with only data movement",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["F010"],
-    explanation: "On M3 Pro `reshape`, `slice_by_index` and `tile` compile among other ops, never alone in a program (mil-text §7).",
-    rewrite: "an op that computes beside them: `add` with 0",
+    explanation: "On M3 Pro `reshape`, `slice_by_index` and `tile` compile together with other ops, but not alone in a program (mil-text §7).",
+    rewrite: "an op that computes in addition to them: `add` with 0",
     run: |cx, out| {
         let refused = &cx.profile.lone_moves_refused;
         for view in cx.functions.iter().filter(|b| refused.value && b.running() > 0) {
             let alone = |n: &str| matches!(n, "reshape" | "slice_by_index" | "tile" | "const");
             if view.names().all(|(n, _)| alone(n)) {
-                let message = format!("function `{}` has nothing but moves", view.function.name);
+                let message = format!("function `{}` only moves data", view.function.name);
                 out.function(view, message).claims(&refused.claims);
             }
         }
@@ -189,7 +189,7 @@ pub(super) const FLAT: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::Hangs,
     claims: &["C123"],
-    explanation: "On M1 element-wise ops over more than 16384 elements on one axis do not come back; as [1, C, S] they run.",
+    explanation: "On M1 element-wise ops over more than 16384 elements on one axis never return; as [1, C, S] they run.",
     rewrite: "`reshape` to [1, C, S]",
     run: |cx, out| {
         let most = &cx.profile.max_flat_elements;
@@ -212,12 +212,12 @@ pub(super) const FLAT: Rule = Rule {
 
 pub(super) const DEAD: Rule = Rule {
     code: Code(487),
-    title: "unused part that reduces to width 1",
+    title: "unused op that reduces to width 1",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C016", "C017"],
-    explanation: "On the client path of M5 a part of the program that nothing reads and that reduces to width 1 makes the whole program fail to compile.",
-    rewrite: "the part left out: the pass `dead_code`",
+    explanation: "On the client path of M5 an op whose result nothing reads and that reduces to width 1 makes the whole program fail to compile.",
+    rewrite: "the op removed: the pass `dead_code`",
     run: dead,
 };
 
@@ -247,12 +247,12 @@ fn dead(cx: &Context<'_>, out: &mut Findings) {
 
 pub(super) const SPLIT: Rule = Rule {
     code: Code(488),
-    title: "split beside matmul, softmax and tile",
+    title: "split together with matmul, softmax and tile",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C109"],
     explanation: "Programs with split, matmul, softmax and tile together failed in one project, though each compiled alone.",
-    rewrite: "slice_by_size in place of split, or two programs",
+    rewrite: "slice_by_size instead of split, or two programs",
     run: |cx, out| {
         let refused = &cx.profile.split_refused;
         for view in cx.functions.iter().filter(|_| refused.value) {
@@ -271,7 +271,7 @@ pub(super) const QDQ: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C202"],
-    explanation: "In y = Q(a · Q(b)) the engine of M5 Pro takes one branch's codes with the scale of another quantization of the same product (int8 §2). A clamp of the product, or quantization written as divide, round, clamp and cast, removes it.",
+    explanation: "In y = Q(a · Q(b)) the engine of M5 Pro combines one branch's codes with the scale of another quantization of the same product (int8 §2). A clamp of the product, or quantization written as divide, round, clamp and cast, removes it.",
     rewrite: "`clip` of the product to the range of its quantization",
     run: |cx, out| {
         let defect = &cx.profile.qdq_multiply_defect;
@@ -283,7 +283,7 @@ pub(super) const QDQ: Rule = Rule {
                     op.outputs.iter().flat_map(|v| view.users(*v)).any(|u| view.function.op(*u).name == "quantize");
                 let [x, y] = ["x", "y"].map(|n| dequantized(view.arg(op, n)));
                 if (x && y) || (quantized && (x || y)) {
-                    out.op(view, id, "a product of dequantized values may take one scale for the other's")
+                    out.op(view, id, "a product of dequantized values may use the scale of the other one")
                         .claims(&defect.claims);
                 }
             }

@@ -1,4 +1,4 @@
-//! Inputs and outputs: types, widths, sizes, order, names.
+//! Rules about inputs and outputs: types, widths, sizes, order, names.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{DataType, ValueDef, ValueId};
@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::profile::{PortOrder, Sourced};
 use crate::view::{FunctionView, dims, width};
 
-/// Inputs and outputs of a function.
+/// The inputs and outputs of a function, each with its kind.
 fn ports<'b>(view: &'b FunctionView<'_>) -> impl Iterator<Item = (ValueId, &'static str)> + 'b {
     view.inputs().map(|v| (v, "input")).chain(view.function.body().outputs.iter().map(|v| (*v, "output")))
 }
@@ -28,7 +28,7 @@ pub(super) const NCHW: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Fine,
     claims: &["C027"],
-    explanation: "On the client path of M5 ports are brought to batch, channels, height and width whatever the text declares; what reads a compiled program sees those extents.",
+    explanation: "On the client path of M5 ports are converted to batch, channels, height and width regardless of the text; a reader of the compiled program sees those extents.",
     rewrite: "ports of rank 4",
     run: |cx, out| {
         let nchw = &cx.profile.ports_nchw;
@@ -49,7 +49,7 @@ pub(super) const FP32: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["F022"],
-    explanation: "fp32 ports move twice the bytes and want a cast on each side: fp16 ports were about 37 % faster.",
+    explanation: "fp32 ports move twice the bytes and need a cast on each side; fp16 ports were about 37 % faster.",
     rewrite: "fp16 ports, converted on the CPU",
     run: |cx, out| {
         let slow = &cx.profile.fp32_ports_slow;
@@ -61,7 +61,7 @@ pub(super) const FP32: Rule = Rule {
     },
 };
 
-/// Ports of one kind whose element type the machine does not have for them.
+/// Reports ports of one kind with an element type that the machine does not support for them.
 fn element_types(
     out: &mut Findings,
     view: &FunctionView<'_>,
@@ -84,7 +84,7 @@ pub(super) const INPUT_TYPE: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C124", "C125", "C131"],
-    explanation: "The hardware takes fp16 and uint8. Other types of inputs are converted by the runtime where it knows how: fp32 and bool on the in-memory path, int8 as storage. Bytes of another type than the declared one are read as they lie: fp32 in an fp16 surface gives zeros or garbage.",
+    explanation: "The hardware takes fp16 and uint8. The runtime converts some other input types: fp32 and bool on the in-memory path, int8 as storage. Bytes of another type than the declared one are not converted: fp32 in an fp16 surface gives zeros or garbage.",
     rewrite: "an fp16 input, converted on the CPU",
     run: |cx, out| {
         for view in &cx.functions {
@@ -99,7 +99,7 @@ pub(super) const OUTPUT_TYPE: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C124"],
-    explanation: "int8 outputs are rejected, though int8 inputs work as storage and int8 values between ops do.",
+    explanation: "int8 outputs are rejected, although int8 inputs work as storage and int8 values work between ops.",
     rewrite: "`dequantize` or `cast` to fp16 before the output",
     run: |cx, out| {
         for view in &cx.functions {
@@ -116,7 +116,7 @@ pub(super) const WIDTH: Rule = Rule {
     effect: Effect::SilentlyWrong,
     claims: &["C136", "C138"],
     explanation: "On M3 Max runtime inputs need a last axis of at least 32; narrower ones give garbage or an error. Rows of the hardware are 64 bytes.",
-    rewrite: "the last axis padded to 32, and a slice behind the input",
+    rewrite: "the last axis padded to 32, and a slice after the input",
     run: |cx, out| {
         let least = &cx.profile.min_width;
         for view in &cx.functions {
@@ -133,11 +133,11 @@ pub(super) const WIDTH: Rule = Rule {
 
 pub(super) const WIDTH_MULTIPLE: Rule = Rule {
     code: Code(434),
-    title: "width that is no multiple of a row",
+    title: "width that is not a multiple of a row",
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C139", "C140", "C142"],
-    explanation: "Rows lie at multiples of 64 bytes, 32 values of fp16. On the client path of M5 a port of another width is laid out with gaps and read back without them; on the in-memory path surfaces are packed.",
+    explanation: "Rows begin at multiples of 64 bytes, 32 values of fp16. On the client path of M5 a port of another width is laid out with gaps and read back without them; on the in-memory path surfaces are packed.",
     rewrite: "the last axis padded to a multiple of 32",
     run: |cx, out| {
         let of = &cx.profile.width_multiple;
@@ -145,7 +145,7 @@ pub(super) const WIDTH_MULTIPLE: Rule = Rule {
             for (value, kind) in ports(view) {
                 if let Some(w) = width(view.ty(value)).filter(|w| of.value > 1 && w % of.value != 0) {
                     let message = format!(
-                        "{kind} `{}` is {w} wide, no multiple of {}: its rows are read at other places",
+                        "{kind} `{}` is {w} wide, not a multiple of {}: its rows are read at other offsets",
                         name(view, value),
                         of.value
                     );
@@ -185,7 +185,7 @@ pub(super) const SURFACE: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::INFERENCE,
     claims: &["C132", "C133", "C134", "C135", "C136"],
-    explanation: "Small surfaces fail with 0x1d. The smallest size that works is told to be 49152, 16384 or 2048 bytes on different machines, and 4 KB ran in one trainer. The surface may be larger than the port: data are read packed from its start.",
+    explanation: "Small surfaces fail with 0x1d. The smallest size that works is reported as 49152, 16384 or 2048 bytes on different machines, and 4 KB ran in one trainer. The surface may be larger than the port: data are read packed from its start.",
     rewrite: "",
     run: |cx, out| {
         let least = &cx.profile.min_surface;
@@ -207,11 +207,11 @@ pub(super) const SURFACE: Rule = Rule {
 
 pub(super) const INPUT_SIZES: Rule = Rule {
     code: Code(437),
-    title: "inputs of several sizes",
+    title: "inputs of different sizes",
     severity: Severity::Warning,
     effect: Effect::INFERENCE,
     claims: &["C145", "C153"],
-    explanation: "On the in-memory path the surfaces of all inputs must have the same allocation; otherwise evaluations fail with 0x1d. The ports may differ: each surface is as large as the largest, and the data lie packed at its start.",
+    explanation: "On the in-memory path the surfaces of all inputs must have the same allocation; otherwise evaluations fail with 0x1d. The ports may differ: each surface is as large as the largest, and the data are packed at its start.",
     rewrite: "",
     run: |cx, out| {
         let uniform = &cx.profile.uniform_inputs;
@@ -220,7 +220,7 @@ pub(super) const INPUT_SIZES: Rule = Rule {
             if let (true, Some(sizes)) = (uniform.value, uneven(view, &inputs)) {
                 let rewrite = format!("a surface of {} bytes for each input, filled from its start", sizes.1);
                 let message =
-                    format!("the inputs have {} to {} bytes; their surfaces must be of one size", sizes.0, sizes.1);
+                    format!("the inputs have {} to {} bytes; their surfaces must have the same size", sizes.0, sizes.1);
                 out.function(view, message).claims(&uniform.claims).rewrite(rewrite);
             }
         }
@@ -229,25 +229,27 @@ pub(super) const INPUT_SIZES: Rule = Rule {
 
 pub(super) const OUTPUT_SIZES: Rule = Rule {
     code: Code(438),
-    title: "outputs of several sizes",
+    title: "outputs of different sizes",
     severity: Severity::Warning,
     effect: Effect::INFERENCE,
     claims: &["C146"],
-    explanation: "On the in-memory path the surfaces of all outputs must have the same allocation; otherwise evaluations fail with 0x1d. One output that holds all of it, or outputs padded to the largest, avoid it.",
+    explanation: "On the in-memory path the surfaces of all outputs must have the same allocation; otherwise evaluations fail with 0x1d. A single output that holds everything, or outputs padded to the largest, avoids this.",
     rewrite: "outputs padded to the largest: the pass `uniform_outputs`; or one `concat`",
     run: |cx, out| {
         let uniform = &cx.profile.uniform_outputs;
         for view in &cx.functions {
             if let (true, Some(sizes)) = (uniform.value, uneven(view, &view.function.body().outputs)) {
-                let message =
-                    format!("the outputs have {} to {} bytes; their surfaces must be of one size", sizes.0, sizes.1);
+                let message = format!(
+                    "the outputs have {} to {} bytes; their surfaces must have the same size",
+                    sizes.0, sizes.1
+                );
                 out.function(view, message).claims(&uniform.claims).fix(Fix::Pass("uniform_outputs"));
             }
         }
     },
 };
 
-/// Smallest and largest size, if they differ.
+/// The smallest and the largest size in bytes, if they differ.
 fn uneven(view: &FunctionView<'_>, values: &[ValueId]) -> Option<(usize, usize)> {
     let sizes: Vec<usize> = values.iter().filter_map(|v| view.bytes(*v)).collect();
     let (least, most) = (*sizes.iter().min()?, *sizes.iter().max()?);
@@ -271,7 +273,7 @@ pub(super) const OUTPUT_ORDER: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::SilentlyWrong,
     claims: &["C150", "C151"],
-    explanation: "As for inputs: outputs come by name according to one source, by descending size according to another.",
+    explanation: "As for inputs: outputs are ordered by name according to one source, by descending size according to another.",
     rewrite: "bind by name, or name the outputs in the order in which they are returned",
     run: |cx, out| order(cx, out, false),
 };
@@ -300,11 +302,11 @@ fn order(cx: &Context<'_>, out: &mut Findings, inputs: bool) {
 
 pub(super) const LIVE: Rule = Rule {
     code: Code(441),
-    title: "output that nothing computes",
+    title: "output that no op computes",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C016"],
-    explanation: "An output must be the result of an op that is still there after dead code is removed. An input or a constant that is returned as it is has none.",
+    explanation: "An output must be the result of an op that remains after dead code is removed. An input or a constant that is returned unchanged has no such op.",
     rewrite: "`identity`, or an op that the engine runs, before the output",
     run: |cx, out| {
         let live = &cx.profile.live_outputs;
@@ -322,7 +324,7 @@ pub(super) const LIVE: Rule = Rule {
     },
 };
 
-/// Names that one code base found to give zeros (constraints C014).
+/// Names that one code base reported to give zeros (constraints C014).
 const RESERVED: &[&str] = &["var", "diff", "mean", "std", "eps", "x", "y", "mul", "add", "rsqrt", "c", "C"];
 
 pub(super) const NAMES: Rule = Rule {
@@ -331,7 +333,7 @@ pub(super) const NAMES: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C014", "C015"],
-    explanation: "One code base on M1 found that names such as `var`, `mean`, `x` or `c` give zeros or do not compile. That is what binding by name would look like after inputs were renamed; other trainers use such names.",
+    explanation: "One code base on M1 found that names such as `var`, `mean`, `x` or `c` give zeros or do not compile. Binding by name after inputs were renamed would have the same symptom; other trainers use such names.",
     rewrite: "another name",
     run: |cx, out| {
         let reserved = &cx.profile.reserved_names;
@@ -350,8 +352,8 @@ pub(super) const SEVERAL: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::INFERENCE,
     claims: &["C152", "C153"],
-    explanation: "One README says that requests with several inputs fail with 0x1d. Refined by others: they work when all surfaces have the same size and stand in the order of the compiled program.",
-    rewrite: "one input that holds all, and slices behind it",
+    explanation: "One README says that requests with several inputs fail with 0x1d. Other sources refine this: they work if all surfaces have the same size and the order of the compiled program.",
+    rewrite: "one input that holds everything, and slices after it",
     run: |cx, out| {
         let several = &cx.profile.several_inputs;
         for view in cx.functions.iter().filter(|_| !several.value) {
@@ -365,7 +367,7 @@ pub(super) const SEVERAL: Rule = Rule {
 
 pub(super) const ALIGNED: Rule = Rule {
     code: Code(444),
-    title: "surface size that is no multiple",
+    title: "surface size that is not a multiple",
     severity: Severity::Warning,
     effect: Effect::INFERENCE,
     claims: &["C143", "C144"],
@@ -377,7 +379,7 @@ pub(super) const ALIGNED: Rule = Rule {
             for (value, kind) in ports(view).filter(|(v, _)| !dims(view.ty(*v)).is_empty()) {
                 if let Some(bytes) = view.bytes(value).filter(|b| of.value > 1 && b % of.value != 0) {
                     let message =
-                        format!("{kind} `{}` has {bytes} bytes, no multiple of {}", name(view, value), of.value);
+                        format!("{kind} `{}` has {bytes} bytes, not a multiple of {}", name(view, value), of.value);
                     out.value(view, value, message).claims(&of.claims);
                 }
             }

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Rules about matrix products.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Arg, Op, ValueDef, ValueId};
@@ -8,7 +8,7 @@ use crate::finding::{Effect, Fix};
 use crate::findings::Findings;
 use crate::view::FunctionView;
 
-/// Inner extent of a matmul.
+/// The inner extent of a matmul, if it is known.
 fn inner(view: &FunctionView<'_>, op: &Op) -> Option<usize> {
     let x = view.shape(op, "x")?;
     let back = if view.flag(op, "transpose_x") && x.len() > 1 { 2 } else { 1 };
@@ -21,14 +21,15 @@ pub(super) const INNER: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C089"],
-    explanation: "On M1 a matmul whose inner extent is no multiple of 32 gives zeros.",
+    explanation: "On M1 a matmul whose inner extent is not a multiple of 32 gives zeros.",
     rewrite: "both operands padded with zeros along the inner axis",
     run: |cx, out| {
         let of = &cx.profile.matmul_inner_multiple;
         for view in cx.functions.iter().filter(|_| of.value > 1) {
             for (id, op) in view.named("matmul") {
                 if let Some(n) = inner(view, op).filter(|n| n % of.value != 0) {
-                    let message = format!("the inner extent is {n}, no multiple of {}: the result is zero", of.value);
+                    let message =
+                        format!("the inner extent is {n}, not a multiple of {}: the result is zero", of.value);
                     out.op(view, id, message).claims(&of.claims);
                 }
             }
@@ -62,8 +63,8 @@ pub(super) const ORDER: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C090"],
-    explanation: "On M1 a product of two inputs gave zeros unless the weight was input 0 and the activation input 1, which may have been the order of the ports and not of the operands.",
-    rewrite: "matmul(x = weight, y = activation) with the transpose flags that go with it, the weight declared first",
+    explanation: "On M1 a product of two inputs gave zeros unless the weight was input 0 and the activation input 1, which may have been due to the order of the ports instead of the operands.",
+    rewrite: "matmul(x = weight, y = activation) with matching transpose flags, and the weight declared first",
     run: |cx, out| {
         let first = &cx.profile.matmul_weight_first;
         for view in cx.functions.iter().filter(|_| first.value) {
@@ -89,7 +90,7 @@ pub(super) const FLAGS: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C088"],
-    explanation: "On M4 Max the parser wants both transpose flags of matmul, each as the name of a bool constant. Elsewhere inline literals are taken, and an absent flag is false.",
+    explanation: "On M4 Max the parser requires both transpose flags of matmul, each as the name of a bool constant. Elsewhere inline literals are accepted, and an absent flag is false.",
     rewrite: "`bool no = const()[val = bool(false)]`, and `transpose_x = no`",
     run: |cx, out| {
         let named = &cx.profile.matmul_named_flags;
@@ -113,7 +114,7 @@ pub(super) const AS_CONV: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C093"],
-    explanation: "A 1×1 convolution is about three times as fast as the matmul of the same arithmetic on M4 Max, because weights of a convolution stand ready in the kernel memory. With weights that arrive as inputs it is the other way round (1.65 against 0.32 ms).",
+    explanation: "A 1×1 convolution is about three times as fast as the matmul of the same arithmetic on M4 Max, because the weights of a convolution are already in the kernel memory. With weights that are inputs it is the other way round (1.65 against 0.32 ms).",
     rewrite: "a 1×1 convolution: the pass `linear_to_conv`",
     run: products,
 };

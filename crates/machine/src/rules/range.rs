@@ -1,6 +1,6 @@
-//! Values that pass a limit of the engine. What a program bounds, or a user's bounds of its inputs,
-//! is followed through it ([`crate::ranges`]); the rules say "does" where every value is beyond a
-//! limit, "may" where the bounds reach it.
+//! Rules about values beyond a limit of the engine. Bounds that the program or the user gives are
+//! propagated ([`crate::ranges`]). A message says "do" if every value is beyond the limit, and
+//! "may" if the bounds reach it.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{DataType, Op, OpId};
@@ -14,12 +14,12 @@ use crate::select::Unit;
 use crate::view::FunctionView;
 
 const PRODUCTS: &[&str] = &["matmul", "linear", "conv"];
-/// Largest finite fp16 number.
+/// The largest finite fp16 number.
 const LARGEST: f64 = 65504.0;
-/// The crop multiplies by 16 in fixed point: 4094 · 16 is the last that fits.
+/// The largest magnitude of a crop: it multiplies by 16 in fixed point, and 4094 · 16 still fits.
 const CROPPED: f64 = 4094.0;
 
-/// Reports one: an error if all values are beyond the limit, a warning if they may be.
+/// Reports an error if all values are beyond the limit, and a warning if they may be.
 fn report(
     out: &mut Findings,
     view: &FunctionView<'_>,
@@ -43,8 +43,8 @@ pub(super) const CEILING: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C183"],
-    explanation: "Sums of a matmul, a linear layer or a convolution of several taps become infinite from 2^15 = 32768 on, half of what fp16 holds: 32752 passes. A sum on the way that is beyond is lost even if later terms bring it back. The ranges come from the program and from `--bounds`; without them nothing is said about inputs.",
-    rewrite: "one operand scaled down by a power of two, and the result scaled up behind the product",
+    explanation: "Sums of a matmul, a linear layer or a convolution of several taps become infinite from 2^15 = 32768 on, half of what fp16 holds: 32752 passes. A partial sum beyond the limit is lost even if later terms reduce it. The ranges come from the program and from `--bounds`; without them nothing is said about inputs.",
+    rewrite: "one operand scaled down by a power of two, and the result scaled up after the product",
     run: |cx, out| {
         let ceiling = &cx.profile.mac_ceiling;
         for view in &cx.functions {
@@ -69,8 +69,8 @@ pub(super) const OVERFLOW: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C183", "C187"],
-    explanation: "Everything between ops is fp16: beyond 65504 it is infinite. A square overflows from 256 on, an exponential from 11.09 on.",
-    rewrite: "the operand scaled down before, and the result scaled up where it is small again",
+    explanation: "All values between ops are fp16: beyond 65504 they are infinite. A square overflows from 256 on, an exponential from 11.09 on.",
+    rewrite: "the operand scaled down before, and the result scaled up once it is small again",
     run: |cx, out| {
         let claims: Vec<String> = Vec::new();
         for view in &cx.functions {
@@ -177,7 +177,7 @@ pub(super) const ROUND: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C112", "C113"],
-    explanation: "On M5 Pro `round` adds ½ in fp16 and truncates. It rounds halves away from zero, where MIL says to even, and from 1024 on it is wrong: 1024 gives 1025.",
+    explanation: "On M5 Pro `round` adds ½ in fp16 and truncates. It rounds halves away from zero, where MIL says to even, and is wrong from 1024 on: 1024 gives 1025.",
     rewrite: "values below 1024; larger ones are whole numbers or halves in fp16",
     run: |cx, out| {
         let round = &cx.profile.round_op;
@@ -187,8 +187,8 @@ pub(super) const ROUND: Rule = Rule {
     },
 };
 
-/// An op of one operand that is wrong from a magnitude on; a note where nothing is known of the
-/// operand.
+/// Reports an op of one operand that is wrong from a magnitude on; a note if the operand has no
+/// known bounds.
 fn unary(cx: &Context<'_>, out: &mut Findings, name: &str, limit: f64, does: &str, claims: &[String]) {
     for view in &cx.functions {
         for (id, op) in view.named(name) {
@@ -215,8 +215,8 @@ pub(super) const VANISH: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::SilentlyWrong,
     claims: &["C190", "C195", "C196", "C203"],
-    explanation: "Products in matmul and convolution are rounded to multiples of 2^-16, and those of about one unit vanish (numerics §3.1). Probabilities of long keys times small values, and gradients without loss scaling, are the victims.",
-    rewrite: "one operand scaled up by a power of two, and the result scaled down behind the product: both are exact",
+    explanation: "Products in matmul and convolution are rounded to multiples of 2^-16, and products of about one unit vanish (numerics §3.1). Probabilities of long keys times small values, and gradients without loss scaling are affected.",
+    rewrite: "one operand scaled up by a power of two, and the result scaled down after the product: both are exact",
     run: |cx, out| {
         // Products of 1.02 units vanish, those of 1.55 do not.
         let (grid, least) = (&cx.profile.accumulator, 1.02 / 65536.0);

@@ -1,4 +1,4 @@
-//! What a rule is, and what it looks at.
+//! The definition of a rule and the context that it reads.
 
 use std::sync::OnceLock;
 
@@ -12,30 +12,31 @@ use crate::profile::Profile;
 use crate::ranges::Ranges;
 use crate::view::FunctionView;
 
-/// A rule: its facts and the function that looks at a program.
+/// A rule: its facts, and the function that examines a program.
 #[derive(Clone, Copy)]
 pub struct Rule {
     /// The code, in 0400..0500.
     pub code: Code,
-    /// What the rule is about, in a few words.
+    /// The subject, in a few words.
     pub title: &'static str,
-    /// How bad its findings usually are.
+    /// The usual severity of its findings.
     pub severity: Severity,
-    /// What happens on the machine.
+    /// The consequence on the machine.
     pub effect: Effect,
-    /// Ids of the claims that the rule rests on, even where a profile's value cites none of them.
+    /// The ids of the claims that the rule rests on, even if the profile's value cites none of
+    /// them.
     pub claims: &'static [&'static str],
     /// The text of `ferrane explain`: what is known, from which source, and what is not known.
     pub explanation: &'static str,
     /// How to write the program so that the machine accepts it; empty where no general answer
     /// exists.
     pub rewrite: &'static str,
-    /// Looks at a program and adds what it finds.
+    /// Examines a program and adds findings.
     pub(crate) run: fn(&Context<'_>, &mut Findings),
 }
 
 impl Rule {
-    /// What each of the rule's findings begins with.
+    /// The fields that the rule's findings start with.
     pub(crate) fn defaults(&self) -> RuleDefaults {
         let &Rule { code, severity, effect, claims, rewrite, .. } = self;
         RuleDefaults { code, severity, effect, claims, rewrite }
@@ -48,14 +49,14 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-/// What a rule looks at.
+/// The input of a rule.
 pub(crate) struct Context<'a> {
     pub program: &'a Program,
     pub profile: &'a Profile,
     pub options: &'a CheckOptions<'a>,
-    /// The program's functions, in its order.
+    /// The functions of the program, in order.
     pub functions: Vec<FunctionView<'a>>,
-    /// Ranges of the functions' values, computed when a rule first needs them.
+    /// The bounds of each function's values, computed on first use.
     ranges: Vec<OnceLock<Ranges>>,
 }
 
@@ -67,7 +68,7 @@ impl<'a> Context<'a> {
         Context { program, profile, options, functions, ranges }
     }
 
-    /// Ranges of the values of one of the context's functions.
+    /// The bounds of the values of one of the context's functions.
     pub fn ranges(&self, view: &FunctionView<'_>) -> &Ranges {
         self.ranges[view.index].get_or_init(|| Ranges::of(view, &self.program.weights, &self.options.bounds))
     }

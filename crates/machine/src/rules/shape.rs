@@ -1,4 +1,4 @@
-//! Extents and ranks.
+//! Rules about extents and ranks.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Dim, ValueId};
@@ -7,14 +7,14 @@ use super::rule::{Context, Rule};
 use crate::finding::Effect;
 use crate::view::{FunctionView, dims};
 
-/// Every value that is more than a number known at compile, once.
+/// Every value except scalars known at compile time, each once.
 fn values<'b>(view: &'b FunctionView<'_>) -> impl Iterator<Item = ValueId> + 'b {
     let computed = view.names().filter(|(name, _)| *name != "const").flat_map(|(_, ops)| ops);
     let results = computed.flat_map(|id| view.function.op(*id).outputs.iter().copied());
     view.inputs().chain(results)
 }
 
-/// Calls for every value with an axis whose extent is wrong: the first such axis from the right.
+/// Reports every value with an axis of a wrong extent: the rightmost such axis.
 fn extents(
     cx: &Context<'_>,
     mut each: impl FnMut(&FunctionView<'_>, ValueId, usize, usize),
@@ -35,20 +35,20 @@ fn extents(
     }
 }
 
-/// True for the axis that a 4-D tensor calls channels, and for batch. Of fewer axes than three none
-/// is known to be one of them.
+/// True for the channel and batch axes of a 4-D tensor. With fewer than three axes no axis is known
+/// to be one of them.
 fn outer(axis: usize, rank: usize) -> bool {
     rank >= 3 && axis < rank.saturating_sub(2).min(2)
 }
 
 pub(super) const AXIS: Rule = Rule {
     code: Code(421),
-    title: "axis longer than the engine's",
+    title: "axis beyond the engine's limit",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C021", "C022", "C023", "C024", "C025"],
-    explanation: "Width, height and depth are at most 16384 up to the family of A15 and M3, and 65536 from that of M4 on. Channels and batch go to 65536 everywhere, so the channels of a convolution escape the smaller number; the inner extent of a matmul does not. A fused FFN whose packed input has 2·SEQ + 3·HIDDEN columns reaches it on M3 Ultra, a language-model head of 151936 rows on M4 Pro.",
-    rewrite: "the axis in parts: several ops, or several programs whose results are put together",
+    explanation: "Width, height and depth are at most 16384 up to the family of A15 and M3, and 65536 from that of M4 on. Channels and batch may have 65536 everywhere, so the smaller limit does not apply to the channels of a convolution, but it does to the inner extent of a matmul. A fused FFN whose packed input has 2·SEQ + 3·HIDDEN columns exceeds it on M3 Ultra, a language-model head of 151936 rows on M4 Pro.",
+    rewrite: "the axis in parts: several ops, or several programs whose results are joined",
     run: |cx, out| {
         let limit = &cx.profile.max_axis;
         let add = |view: &FunctionView<'_>, value, axis, n| {
@@ -65,7 +65,7 @@ pub(super) const AXIS: Rule = Rule {
 
 pub(super) const CHANNELS: Rule = Rule {
     code: Code(422),
-    title: "more channels or a larger batch than the engine's",
+    title: "channels or batch beyond the engine's limit",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C022", "C024"],
@@ -89,7 +89,7 @@ pub(super) const CHANNELS: Rule = Rule {
 
 pub(super) const RANK: Rule = Rule {
     code: Code(423),
-    title: "more axes than the engine's",
+    title: "more axes than the engine supports",
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C026"],
@@ -114,7 +114,7 @@ pub(super) const ZERO: Rule = Rule {
     effect: Effect::REFUSED,
     claims: &["C029"],
     explanation: "An axis of extent 0 is refused on the device (a type mismatch, on M1).",
-    rewrite: "leave the part out",
+    rewrite: "remove the ops on the empty value",
     run: |cx, out| {
         if cx.profile.zero_extents.value {
             return;
@@ -129,7 +129,7 @@ pub(super) const ZERO: Rule = Rule {
 
 pub(super) const SYMBOLIC: Rule = Rule {
     code: Code(425),
-    title: "extent that is not known",
+    title: "unknown extent",
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C018", "C019"],
@@ -163,7 +163,7 @@ pub(super) const PRODUCT_RANK: Rule = Rule {
             for (id, op) in view.any(&["linear", "matmul", "scaled_dot_product_attention"]) {
                 let rank = op.operands().map(|v| dims(view.ty(v)).len()).max().unwrap_or(0);
                 if rank > limit.value {
-                    let message = format!("`{}` of rank {rank}; products have at most {} axes", op.name, limit.value);
+                    let message = format!("`{}` of rank {rank}; products take at most {} axes", op.name, limit.value);
                     out.op(view, id, message).claims(&limit.claims);
                 }
             }
@@ -177,8 +177,8 @@ pub(super) const PORT_RANK: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INFERENCE,
     claims: &["C027", "C028"],
-    explanation: "On M1 two inputs of rank 4 failed where [1, M, N] worked. The compiled program has ports of rank 4 whatever the text declares (M5, client path).",
-    rewrite: "inputs of rank 3, [1, M, N], and a `reshape` behind them",
+    explanation: "On M1 two inputs of rank 4 failed where [1, M, N] worked. The compiled program has ports of rank 4 regardless of the text (M5, client path).",
+    rewrite: "inputs of rank 3, [1, M, N], and a `reshape` after them",
     run: |cx, out| {
         let limit = &cx.profile.max_rank_of_several_inputs;
         for view in cx.functions.iter().filter(|b| b.inputs().nth(1).is_some()) {

@@ -1,4 +1,4 @@
-//! What fits the engine's own memory.
+//! Rules about the engine's own memory.
 
 use ferrane_diag::{Code, Severity};
 
@@ -12,11 +12,12 @@ pub(super) const WORKING_SET: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C033", "C034"],
-    explanation: "Operands and results of one op that do not fit the on-chip memory are read and written in pieces. The tables say 2 MB from H13 to H17; 4.72 MB are effective on M5; throughput drops softly, by about 30 % beyond 32 MB.",
+    explanation: "Operands and results of one op that do not fit the on-chip memory are read and written in pieces. The tables say 2 MB from H13 to H17; 4.72 MB are effective on M5; throughput drops gradually, by about 30 % beyond 32 MB.",
     rewrite: "smaller pieces of the largest axis",
     run: |cx, out| {
         let most = &cx.profile.working_set;
-        // The largest alone: every op of a large program is beyond it, and one line says so.
+        // Only the largest op: every op of a large program exceeds the limit, and one line is
+        // enough.
         for view in &cx.functions {
             let sized = |unit: Unit| matches!(unit, Unit::Mac | Unit::Composite);
             let all = view.selection.iter().filter(|(_, s)| sized(s.unit));
@@ -44,7 +45,7 @@ pub(super) const RESIDENT: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C034"],
-    explanation: "Weights of a program stay on the chip between evaluations up to about 24 to 32 MB; beyond that they are read anew every time, at 35 to 95 GB/s (numerics §10).",
+    explanation: "Weights of a program stay on the chip between evaluations up to about 24 to 32 MB; beyond that they are read again every time, at 35 to 95 GB/s (numerics §10).",
     rewrite: "compressed weights where they stream, or several programs on several evaluations",
     run: |cx, out| {
         let most = &cx.profile.resident_weights;

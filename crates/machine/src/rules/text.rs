@@ -1,4 +1,4 @@
-//! The text itself: header, dialect, opset, `buildInfo`, functions.
+//! Rules about the text itself: header, dialect, opset, `buildInfo`, functions.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::Opset;
@@ -58,15 +58,15 @@ pub(super) const OPSET: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C001", "C007"],
-    explanation: "The tag behind a function's name says in which opset its ops are meant. ios16 worked for every pattern tried on M3 Max; ios18 is what trainers use on M3, M4 and M5.",
-    rewrite: "an opset that the compiler knows; `ferrane convert --opset` rewrites what can be said in it",
+    explanation: "The tag after a function's name states the opset of its ops. ios16 worked for every pattern tried on M3 Max; ios18 is what trainers use on M3, M4 and M5.",
+    rewrite: "an opset that the compiler knows; `ferrane convert --opset` rewrites what the opset can express",
     run: |cx, out| {
         for view in &cx.functions {
-            // The reader reports a tag that names no opset.
+            // The text reader reports a tag that is not an opset.
             let Some(opset) = view.function.opset_tag().known().map(|opset| opset.to_string()) else { continue };
             if !cx.profile.opsets.value.contains(&opset) {
                 let known = cx.profile.opsets.value.join(", ");
-                let message = format!("function `{}` is of {opset}; the compiler takes {known}", view.function.name);
+                let message = format!("function `{}` is of {opset}; the compiler accepts {known}", view.function.name);
                 out.function(view, message).claims(&cx.profile.opsets.claims);
             }
         }
@@ -79,12 +79,12 @@ pub(super) const BUILD_INFO: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C008", "C009"],
-    explanation: "The dictionary behind the version names the tools that wrote the program. One guide says that the parser of the in-memory path wants it; programs without it compile through the E5 runtime and with the offline compiler. What it says does not matter.",
-    rewrite: "`[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]` behind the version, on one line",
+    explanation: "The dictionary after the version names the tools that wrote the program. One guide says that the parser of the in-memory path requires it; programs without it compile through the E5 runtime and with the offline compiler. Its contents do not matter.",
+    rewrite: "`[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]` after the version, on one line",
     run: |cx, out| {
         let there = cx.program.attributes.iter().any(|(name, _)| name == "buildInfo");
         if cx.profile.build_info_required.value && !there {
-            let found = out.program("the program has no `buildInfo`, which the parser wants");
+            let found = out.program("the program has no `buildInfo`, which the parser requires");
             found.claims(&cx.profile.build_info_required.claims).fix(Fix::BuildInfo);
         }
     },
@@ -134,12 +134,12 @@ pub(super) const PROCEDURES: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Fine,
     claims: &["C012"],
-    explanation: "Each function becomes a procedure. A request for procedure N must give N as the index of its inputs and outputs, too; anything else fails with error 0x2.",
+    explanation: "Each function becomes a procedure. A request for procedure N must also give N as the index of its inputs and outputs; any other index fails with error 0x2.",
     rewrite: "",
     run: |cx, out| {
         if cx.functions.len() > 1 {
             let message = format!(
-                "{} functions become procedures: each wants its own index with its surfaces",
+                "{} functions become procedures: a request must give the procedure's index with its surfaces",
                 cx.functions.len()
             );
             out.program(message);

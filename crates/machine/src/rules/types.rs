@@ -1,4 +1,4 @@
-//! Element types and epsilons.
+//! Rules about element types and epsilons.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Arg, DataType, Op, Type};
@@ -10,9 +10,9 @@ use crate::profile::Subnormals;
 use crate::select::Unit;
 use crate::view::FunctionView;
 
-/// Smallest normal fp16 number.
+/// The smallest normal fp16 number.
 const NORMAL: f64 = 6.103_515_625e-5;
-/// Half of the smallest subnormal: what is not above it rounds to 0.
+/// Half of the smallest subnormal: numbers up to it round to 0.
 const VANISHES: f64 = 2.980_232_238_769_531_2e-8;
 
 pub(super) const ZERO_EPSILON: Rule = Rule {
@@ -21,7 +21,7 @@ pub(super) const ZERO_EPSILON: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C188", "C190"],
-    explanation: "The engine computes in fp16, whose smallest number is 2^-24, about 6e-8. An epsilon of 1e-8 or 1e-12 is nothing there: the reciprocal root of a row of zeros is infinite, and its product with the row is what the engine makes of 0 times infinity.",
+    explanation: "The engine computes in fp16, whose smallest number is 2^-24, about 6e-8. An epsilon of 1e-8 or 1e-12 becomes 0: the reciprocal root of a row of zeros is infinite, and its product with the row is the engine's result for 0 times infinity.",
     rewrite: "an epsilon of at least 1e-7; 1e-5 is usual",
     run: |cx, out| epsilons(cx, out, true),
 };
@@ -32,12 +32,12 @@ pub(super) const SMALL_EPSILON: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Fine,
     claims: &["C188", "C189", "C190"],
-    explanation: "1e-5 is 168 times 2^-24 in fp16: subnormal, with eight bits left. Element-wise ops keep such numbers, so an epsilon that is added survives; the multiply-accumulate unit of M1 takes them for zero.",
+    explanation: "1e-5 is 168 times 2^-24 in fp16: subnormal, with eight bits left. Element-wise ops keep such numbers, so an epsilon that is added survives; the multiply-accumulate unit of M1 treats them as zero.",
     rewrite: "1e-4 has all of its bits, if the model allows it",
     run: |cx, out| epsilons(cx, out, false),
 };
 
-/// Epsilons as arguments, and numbers added to what a root is then taken of.
+/// Reports epsilons in arguments, and numbers added to the operand of a root.
 fn epsilons(cx: &Context<'_>, out: &mut Findings, zero: bool) {
     let flushed = cx.profile.mac_subnormals.value == Subnormals::Flushed;
     let fits = |e: f64| if zero { e > 0.0 && e <= VANISHES } else { flushed && e > VANISHES && e < NORMAL };
@@ -52,7 +52,8 @@ fn epsilons(cx: &Context<'_>, out: &mut Findings, zero: bool) {
         for (id, op) in view.any(&["rsqrt", "log", "inverse", "layer_norm", "instance_norm", "batch_norm", "l2_norm"]) {
             let fp16 = view.arg_ty(op, "x").is_some_and(|t| t.dtype() == Some(DataType::Fp16));
             if let Some(e) = number(view, op, "epsilon").filter(|e| fp16 && fits(*e)) {
-                // The compiler's own epsilon of log and inverse only keeps them from zero.
+                // The compiler's own epsilon of log and inverse only keeps their operands away from
+                // zero.
                 if !(zero && matches!(op.name.as_str(), "log" | "inverse")) {
                     found(view, id, e, out);
                 }
@@ -70,7 +71,7 @@ fn epsilons(cx: &Context<'_>, out: &mut Findings, zero: bool) {
     }
 }
 
-/// A scalar argument as it is written.
+/// A scalar argument, as it is written.
 fn number(view: &FunctionView<'_>, op: &Op, name: &str) -> Option<f64> {
     view.function.arg_constant(op, name)?.as_f32().map(f64::from)
 }
@@ -125,14 +126,14 @@ pub(super) const INT8: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::REFUSED,
     claims: &["C124", "C128"],
-    explanation: "int8 is a form of storage: `quantize`, `dequantize`, `cast` and moves take it, arithmetic does not (int8 §3).",
+    explanation: "int8 is a form of storage: `quantize`, `dequantize`, `cast` and data movement accept it, arithmetic does not (int8 §3).",
     rewrite: "`dequantize` before the op",
     run: |cx, out| {
         arithmetic(cx, out, cx.profile.int8_arithmetic.value, DataType::Int8, &cx.profile.int8_arithmetic.claims)
     },
 };
 
-/// Ops that compute with values of a type.
+/// Reports ops that compute with values of a type.
 fn arithmetic(cx: &Context<'_>, out: &mut Findings, allowed: bool, dtype: DataType, claims: &[String]) {
     if allowed {
         return;
@@ -179,7 +180,8 @@ pub(super) const CAST: Rule = Rule {
                 if !runs.value {
                     out.op(view, id, format!("`cast` from {from} to {to} does not run")).claims(&runs.claims);
                 } else if let Some(odd) = [from, to].iter().find(|d| !types.value.iter().any(|t| t == d.name())) {
-                    out.op(view, id, format!("`cast` from {from} to {to}: {odd} is not taken")).claims(&types.claims);
+                    out.op(view, id, format!("`cast` from {from} to {to}: {odd} is not supported"))
+                        .claims(&types.claims);
                 }
             }
         }

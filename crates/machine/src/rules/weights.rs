@@ -1,4 +1,4 @@
-//! Weights: records of blob files, their number and size.
+//! Rules about weights: records of blob files, their number and size.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::findings::Findings;
 use crate::profile::WeightRoute;
 use crate::view::FunctionView;
 
-/// Every constant of an op that lies in a blob file.
+/// Every constant of an op that is stored in a blob file.
 fn records(op: &Op) -> impl Iterator<Item = WeightId> + '_ {
     let inline = op.args.iter().filter_map(|(_, a)| if let Arg::Const(c) = a { Some(c) } else { None });
     inline.chain(op.attributes.iter().map(|(_, c)| c)).filter_map(|c| match c {
@@ -22,7 +22,7 @@ fn records(op: &Op) -> impl Iterator<Item = WeightId> + '_ {
     })
 }
 
-/// Ops that may hold weights: constants and `constexpr_*`, whatever else has literals.
+/// Ops that may hold weights: constants and `constexpr_*`; other ops only have literals.
 fn holders<'b>(view: &'b FunctionView<'_>) -> impl Iterator<Item = (OpId, WeightId)> + 'b {
     view.ops().flat_map(|(id, op)| records(op).map(move |w| (id, w)))
 }
@@ -38,7 +38,7 @@ pub(super) const STRICT: Rule = Rule {
     severity: Severity::Error,
     effect: Effect::INVALID,
     claims: &["C166", "C167", "C168"],
-    explanation: "Several published benchmarks write records whose size is 0x80000 and whose payload offset is 0. macOS 15 refuses them, except at 512 channels, where that happens to be the size; macOS 26 takes the payload from behind the record. The limit is the reader's, not the engine's.",
+    explanation: "Several published benchmarks write records whose size is 0x80000 and whose payload offset is 0. macOS 15 refuses them, except at 512 channels, where that happens to be the size; macOS 26 reads the payload after the record. The limit is that of the reader, not of the engine.",
     rewrite: "files with true sizes, offsets and types: `ferrane convert` writes them",
     run: strict,
 };
@@ -57,7 +57,7 @@ fn strict(cx: &Context<'_>, out: &mut Findings) {
                 continue;
             };
             let Some(held) = *files.entry(file).or_insert_with(|| weights.opened(file)) else { continue };
-            // A record that was added to an opened file lies behind it.
+            // A record that was added to an opened file comes after its end.
             if offset as usize >= held.len() {
                 continue;
             }
@@ -76,7 +76,7 @@ pub(super) const COUNT: Rule = Rule {
     effect: Effect::INVALID,
     claims: &["C036", "C037"],
     explanation: "Orion counts at most 16 blobs in a program on M4 Max, biases included, and an inline scalar operand of add, mul or pow as one more. Benchmarks with 128 blobs in one program ran on M1 to M5.",
-    rewrite: "weights side by side in one blob, and slices behind it; or several programs",
+    rewrite: "weights next to each other in one blob, and slices of it; or several programs",
     run: |cx, out| {
         let most = &cx.profile.max_blobs;
         if most.value.0.is_none() {
@@ -92,7 +92,7 @@ pub(super) const COUNT: Rule = Rule {
             let count = places.len() + scalars;
             if !places.is_empty() && most.value.exceeded_by(count) {
                 let more = if scalars > 0 { format!(" and {scalars} scalar operands") } else { String::new() };
-                let message = format!("{} weight blobs{more}; the compiler takes {}", places.len(), most.value);
+                let message = format!("{} weight blobs{more}; the compiler accepts {}", places.len(), most.value);
                 out.function(view, message).claims(&most.claims);
             }
         }
@@ -116,7 +116,7 @@ pub(super) const BYTES: Rule = Rule {
         for view in cx.functions.iter().filter(|_| most.value.0.is_some()) {
             let sum = holders(view).map(|(_, id)| bytes(cx, id)).fold(0, usize::saturating_add);
             if most.value.exceeded_by(sum) {
-                out.function(view, format!("{sum} bytes of weights; the compiler takes {}", most.value))
+                out.function(view, format!("{sum} bytes of weights; the compiler accepts {}", most.value))
                     .claims(&most.claims);
             }
         }
@@ -149,7 +149,7 @@ pub(super) const FOLDED: Rule = Rule {
     severity: Severity::Note,
     effect: Effect::Slow,
     claims: &["C220", "C221", "C222"],
-    explanation: "Affine int8 weights are read compressed from H14 on, which halves the latency of large products; on H13 they are expanded to fp16 at compile and are smaller on disk only. Blockwise weights are read compressed from H15 on according to the tables, and not at all according to one measurement on M5 Pro.",
+    explanation: "Affine int8 weights are read compressed from H14 on, which halves the latency of large products; on H13 they are expanded to fp16 at compile and are smaller on disk only. Blockwise weights are read compressed from H15 on according to the tables, but not at all according to one measurement on M5 Pro.",
     rewrite: "4-bit palettes (`constexpr_lut_to_dense`), which every family reads compressed",
     run: |cx, out| {
         for (name, route) in [

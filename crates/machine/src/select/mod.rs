@@ -1,8 +1,8 @@
-//! What a machine's compiler does with each op of a function, said once.
+//! Selection: how the machine's compiler runs each op of a function, determined once.
 //!
-//! Checker, cost model and hardware numerics read a [`Selection`]; none guesses the compiler anew.
-//! It says which unit of the engine runs an op, what the profile knows against it, and how much
-//! arithmetic and traffic the op is when it runs by itself. A selection is a reading of what is
+//! Checker, cost model and hardware numerics read a [`Selection`], so none of them models the
+//! compiler again. It states which unit of the engine runs an op, the profile's acceptance of the
+//! op, and its arithmetic and traffic when it runs alone. A selection is a reading of what is
 //! published (mil-text §8, numerics §2, §6, benchmarks §15), not the compiler itself.
 
 mod unit;
@@ -16,43 +16,43 @@ use crate::profile::{Acceptance, Profile};
 pub use unit::Unit;
 pub use work::Work;
 
-/// What happens to one op.
+/// The selection for one op.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Selected {
     /// The unit that runs it.
     pub unit: Unit,
-    /// What the machine does with the op as such; its arguments may still be refused by a rule.
+    /// The acceptance of the op as such; a rule may still refuse its arguments.
     pub acceptance: Acceptance,
-    /// Arithmetic and traffic. Zero where an extent is unknown.
+    /// Arithmetic and traffic; zero if an extent is unknown.
     pub work: Work,
-    /// Ids of the claims behind an `acceptance` that is not native.
+    /// The ids of the claims for an `acceptance` that is not native.
     pub claims: Vec<String>,
 }
 
-/// What happens to the ops of a function, nested blocks included, by [`OpId`].
+/// The selections of a function's ops, including those of nested blocks, by [`OpId`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Selection {
     ops: Vec<Selected>,
 }
 
 impl Selection {
-    /// What happens to an op.
+    /// The selection for an op.
     pub fn get(&self, op: OpId) -> Option<&Selected> {
         self.ops.get(op.index())
     }
 
-    /// All of them, by [`OpId`].
+    /// All selections with their ops, sorted by [`OpId`].
     pub fn iter(&self) -> impl Iterator<Item = (OpId, &Selected)> {
         self.ops.iter().enumerate().map(|(i, s)| (OpId(i as u32), s))
     }
 }
 
-/// Reads a function as the profile's compiler does. Bodies of other opsets and ops that no block
-/// uses are read, too.
+/// Selects every op of a function for a profile. Bodies of other opsets and ops outside of blocks
+/// are included.
 pub fn select(function: &Function, profile: &Profile) -> Selection {
     let one = |op: &Op| {
         let unit = Unit::of(function, op);
-        // Most ops of a program are constants, which nobody lists.
+        // Most ops of a program are constants, which no profile lists.
         let known = if op.name == "const" { None } else { profile.op(&op.name) };
         let refused = known.filter(|k| k.value != Acceptance::Native);
         Selected {

@@ -1,4 +1,4 @@
-//! The engine's units, and which one an op asks for.
+//! The engine's units, and the unit of each op.
 
 use ferrane_mil::{Function, Op};
 use serde::Serialize;
@@ -8,28 +8,28 @@ use serde::Serialize;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Unit {
-    /// Nothing to do: a constant, or a value folded at compile.
+    /// None: the op is a constant, or its result is folded at compile time.
     Folded,
     /// The multiply-accumulate array: convolutions and matrix products.
     Mac,
     /// The planar unit: element-wise arithmetic, comparisons, pooling.
     Planar,
-    /// The planar unit with sums along an axis.
+    /// The planar unit, summing along an axis.
     Reduce,
-    /// A function table.
+    /// The evaluator of function tables.
     Table,
-    /// The crop that takes width slices.
+    /// The crop, which takes width slices.
     Crop,
     /// A change of layout, or a copy.
     Move,
-    /// Several units in turn: attention, softmax, normalization.
+    /// Several units in sequence: attention, softmax, normalization.
     Composite,
     /// Not on the engine: control flow, lists, random numbers.
     Host,
 }
 
 impl Unit {
-    /// The unit of an op.
+    /// The unit that runs an op.
     pub fn of(function: &Function, op: &Op) -> Unit {
         match op.name.as_str() {
             "const" => Unit::Folded,
@@ -134,7 +134,7 @@ impl Unit {
     }
 }
 
-/// True for a slice along the last axis that does not begin at 0, as far as it is known at compile.
+/// True for a slice along the last axis that does not begin at 0, as far as known at compile time.
 fn width_offset(function: &Function, op: &Op) -> bool {
     let begin = function.arg_constant(op, "begin").and_then(|c| c.as_ints());
     begin.and_then(|b| b.last().copied()).is_some_and(|last| last != 0)

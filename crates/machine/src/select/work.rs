@@ -1,4 +1,4 @@
-//! How much arithmetic and traffic an op is.
+//! The arithmetic and traffic of an op.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use super::Unit;
 
-/// Arithmetic and traffic of one op that runs by itself. Counts saturate; they are zero where an
-/// extent is unknown.
+/// Arithmetic and traffic of one op that runs alone. Counts saturate; they are zero if an extent is
+/// unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// Multiply-accumulates (a flop count is twice that).
+    /// The number of multiply-accumulates, each two FLOP.
     pub macs: u64,
-    /// Elements of the results.
+    /// The number of elements of the results.
     pub elements: u64,
-    /// Bytes of constants it reads, as stored (a quantized weight counts its quantized bytes).
+    /// Bytes of constants that it reads, as stored: quantized weights count quantized.
     pub weights: u64,
-    /// Bytes of other values it reads.
+    /// Bytes of other values that it reads.
     pub read: u64,
-    /// Bytes it writes.
+    /// Bytes that it writes.
     pub written: u64,
 }
 
 impl Work {
-    /// The work of an op.
+    /// The work of an op on a unit.
     pub fn of(function: &Function, op: &Op, unit: Unit) -> Work {
         if unit == Unit::Folded {
             return Work::default();
@@ -51,7 +51,7 @@ fn bytes(ty: &Type) -> u64 {
     elements(ty).saturating_mul(bits).div_ceil(8)
 }
 
-/// Bytes of a value that is known at compile: a constant, or what a `constexpr_*` makes of
+/// Bytes of a value known at compile time: a constant, or the result of a `constexpr_*` of
 /// constants.
 fn stored(function: &Function, id: ValueId) -> Option<u64> {
     let value = function.value(id);
@@ -81,13 +81,14 @@ fn product(extents: &[u64]) -> u64 {
     extents.iter().fold(1, |a, &b| a.saturating_mul(b))
 }
 
-/// Multiply-accumulates of a product, a convolution or attention; 0 for every other op.
+/// The multiply-accumulates of a product, a convolution or attention; 0 for every other op.
 fn macs(function: &Function, op: &Op) -> u64 {
     let out: u64 = op.outputs.first().map_or(0, |&v| elements(&function.value(v).ty));
     let weight = || shape(function, op, "weight");
     let flag = |name| function.arg_constant(op, name).and_then(|c| c.as_bool()).unwrap_or(false);
     let inner = match op.name.as_str() {
-        // Each output element sums over the kernel: input channels of its group times the window.
+        // Each output element sums over the kernel: the input channels of its group times the
+        // window.
         "conv" => weight().and_then(|w| w.get(1..).map(product)),
         "linear" => weight().and_then(|w| w.last().copied()),
         "matmul" => shape(function, op, "x").and_then(|x| {
@@ -96,7 +97,7 @@ fn macs(function: &Function, op: &Op) -> u64 {
         }),
         "einsum" => return labeled(function, op).unwrap_or(0),
         "conv_transpose" => {
-            // Each input element meets the whole kernel of its group.
+            // Each input element is multiplied by the whole kernel of its group.
             let input = shape(function, op, "x").map(|x| product(&x)).unwrap_or(0);
             return weight().and_then(|w| w.get(1..).map(product)).map_or(0, |k| input.saturating_mul(k));
         }
@@ -111,7 +112,7 @@ fn macs(function: &Function, op: &Op) -> u64 {
     inner.map_or(0, |inner| out.saturating_mul(inner))
 }
 
-/// Multiply-accumulates of an `einsum`: one for every combination of its labels' values.
+/// The multiply-accumulates of an `einsum`: one for every combination of its labels' values.
 fn labeled(function: &Function, op: &Op) -> Option<u64> {
     let Some(Arg::List(values)) = op.arg("values") else { return None };
     let equation = function.arg_constant(op, "equation")?.as_str()?;

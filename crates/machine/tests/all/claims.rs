@@ -1,5 +1,5 @@
-//! Every record of the published list is among the claims, as it stands there. Statements are ours
-//! and are not compared.
+//! The claims contain every record of the published list with its attributes. Statements are worded
+//! by us and are not compared.
 
 use ferrane_machine::claims::{self, Claim};
 use ferrane_testdata::Suite;
@@ -25,8 +25,8 @@ fn compare(claim: &Claim, record: &Value) -> Result<(), String> {
     }
 }
 
-/// A machine that a source names in plain words must be among ours. Words that name no single
-/// machine are left out.
+/// A machine that a source names must be among the claim's machines. Words that name no single
+/// machine are ignored.
 fn machine(claim: &Claim, record: &Value) -> Result<(), String> {
     let stated = record["chip"].as_str().unwrap_or_default();
     for word in stated.split([',', '(']).map(str::trim) {

@@ -1,9 +1,9 @@
-//! The cost model against published numbers.
+//! The cost model compared with published numbers.
 
 use ferrane_machine::cost::published::{ErrorSummary, compare, kernel_rows, records};
 use ferrane_testdata::Suite;
 
-/// The bound on the median error that the model is held to.
+/// The largest median error that the model may have.
 const BOUND: f64 = 0.15;
 
 #[test]
@@ -19,7 +19,7 @@ fn kernel_rows_are_predicted_within_the_bound() {
         if error.rows < 10 {
             suite.skip(chip, "fewer than ten rows");
         } else {
-            // Where replicates differ more than the bound no model can hold it.
+            // If replicates differ by more than the bound, no model can meet it.
             suite.case(chip, held(error.median, BOUND.max(error.noise.unwrap_or(0.0))));
         }
     }

@@ -1,4 +1,4 @@
-//! docs/claims.md is what the claims and the profiles say. `FERRANE_BLESS=1` writes it.
+//! docs/claims.md follows from the claims and the profiles. `FERRANE_BLESS=1` writes it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn taken_up(claim: &Claim) -> String {
     let rules: Vec<String> = rules.map(|r| r.code.to_string()).collect();
     let left = claims::unmodeled().iter().filter(|g| g.claims.contains(&claim.id));
     parts.extend(left.map(|g| format!("nothing: {}", g.reason)));
-    // What many ops share would be a wall of text.
+    // A complete list of what many ops share would be too long.
     let more = parts.len().saturating_sub(6);
     parts.truncate(6);
     if more > 0 {
@@ -104,7 +104,7 @@ fn claims_doc_is_what_the_data_say() {
         std::fs::write(&path, &wanted).expect("docs/claims.md can be written");
     }
     let found = std::fs::read_to_string(&path).expect("docs/claims.md");
-    assert!(found == wanted, "FERRANE_BLESS=1 writes docs/claims.md anew");
+    assert!(found == wanted, "FERRANE_BLESS=1 writes docs/claims.md again");
     for claim in claims::all() {
         assert!(found.contains(&format!("| {} |", claim.id)), "{} is of no group", claim.id);
     }

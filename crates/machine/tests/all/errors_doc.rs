@@ -1,4 +1,4 @@
-//! docs/errors.md is what the codes say, and every code is explained.
+//! docs/errors.md follows from the explanations, and every code is explained.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn errors_doc_is_what_the_codes_say() {
         std::fs::write(&path, &wanted).expect("docs/errors.md can be written");
     }
     let found = std::fs::read_to_string(&path).expect("docs/errors.md");
-    assert_eq!(found, wanted, "FERRANE_BLESS=1 writes docs/errors.md anew");
+    assert_eq!(found, wanted, "FERRANE_BLESS=1 writes docs/errors.md again");
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -28,9 +28,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Numbers that stand in `Code(…)`, or as an arm of the match that gives an error's code.
+/// The numbers in `Code(…)`, and in arms of the match that gives an error's code.
 fn codes(text: &str) -> impl Iterator<Item = u16> + '_ {
-    // Examples of tests are no codes.
+    // Examples in tests are not codes.
     let text = text.split("#[cfg(test)]").next().unwrap_or("");
     let digits = |t: &str| t.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u16>().ok();
     let named = text.split("Code(").skip(1).filter_map(digits);
@@ -42,7 +42,7 @@ fn codes(text: &str) -> impl Iterator<Item = u16> + '_ {
 fn every_code_is_explained() {
     let known: BTreeSet<u16> = explain::all().iter().map(|e| e.code.0).collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // The language lists its codes; those of the other crates are found in their sources.
+    // The language lists its codes; those of other crates are found in their sources.
     let mut seen: BTreeSet<u16> = ferrane_mil::codes::ALL.iter().map(|code| code.0).collect();
     let language: BTreeSet<u16> = known.iter().copied().filter(|code| *code < 400).collect();
     assert_eq!(seen, language, "codes of `ferrane_mil::codes` and their explanations");

@@ -1,4 +1,4 @@
-//! Profiles rest on claims, and every claim is taken up.
+//! Profiles rest on claims, and every claim is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ fn entries_of_ops_are_ops() {
     }
 }
 
-/// Claims that values of profiles, or rules, take up.
+/// The claims that values of profiles, or rules, cite.
 fn cited() -> BTreeSet<String> {
     let rules = rules::all().iter().flat_map(|r| r.claims).map(|id| id.to_string());
     let entries = entries();
@@ -66,8 +66,8 @@ fn every_claim_is_taken_up_or_left_with_a_reason() {
     assert!(lost.is_empty(), "nothing takes these claims up: {lost:?}");
 }
 
-/// What somebody found on a machine is answered in its profile, rested on or overruled with a
-/// reason, if any profile's value takes it up at all.
+/// A profile answers every claim about its machine, by resting on it or overruling it with a
+/// reason, if any profile's value cites the claim at all.
 #[test]
 fn a_profile_answers_every_claim_about_its_machine() {
     let all = entries();

@@ -1,5 +1,4 @@
-//! Errors over kernel rows: one metric a measurement, medians, and the noise between replicates
-//! beside them.
+//! Errors over kernel rows: one metric per measurement, medians, and the noise between replicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,50 +9,50 @@ use super::super::chart::{Chart, Series};
 use super::kernel::{ConvChain, MeasuredKernel};
 use super::record::{PublishedRecord, chip_name};
 
-/// One measured kernel.
+/// A published measurement of one kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelRow {
-    /// The chip: `m4-max`.
+    /// The chip, such as `m4-max`.
     pub chip: String,
-    /// What was evaluated.
+    /// The chain of convolutions that was evaluated.
     pub shape: ConvChain,
-    /// How long it took.
+    /// The measured time in milliseconds.
     pub ms: f64,
-    /// The benchmark.
+    /// The name of the benchmark.
     pub what: String,
-    /// Channels and positions stand in the configuration as numbers of their own.
+    /// True if the configuration has channels and positions as separate numbers.
     pub structured: bool,
 }
 
-/// The error of a chip.
+/// The error of the predictions for one chip.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChipError {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Median of the absolute relative errors.
+    /// The median of the absolute relative errors.
     pub median: f64,
-    /// The noise between replicates, where there are any: see [`noise`].
+    /// The noise between replicates ([`noise`]); `None` without replicates.
     pub noise: Option<f64>,
 }
 
-/// Errors over all rows and for each chip.
+/// The errors over all rows and for each chip.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorSummary {
-    /// All rows together.
+    /// The error over the rows of all chips.
     pub pooled: ChipError,
-    /// Each chip.
+    /// The error for each chip, by name.
     pub chips: BTreeMap<String, ChipError>,
 }
 
-/// The measured kernels of a file: every record that carries channels and positions (depth 1 unless
-/// it says more) and a metric of an evaluation on a known chip by the standard path. Of a
-/// measurement with several metrics the times count, else the first.
+/// The measured kernels of a file: every record with channels and positions (depth 1 unless it
+/// states another) and a metric of an evaluation on a known chip by the standard path. If a
+/// measurement has several metrics, its times count, or else the first metric.
 pub fn kernel_rows(records: &[Value]) -> Vec<KernelRow> {
     let mut groups: BTreeMap<String, Vec<(MeasuredKernel, &str, KernelRow)>> = BTreeMap::new();
     for value in records {
         let record = PublishedRecord::new(value);
         let Some((kernel, chip)) = MeasuredKernel::of(&record).zip(chip_name(record.chip)) else { continue };
-        // Other ways to the engine have floors of their own.
+        // Other paths to the engine have their own dispatch cost.
         if record.text("path").is_some_and(|path| path != "standard") {
             continue;
         }
@@ -70,7 +69,7 @@ pub fn kernel_rows(records: &[Value]) -> Vec<KernelRow> {
     rows
 }
 
-/// The median; zero of nothing.
+/// The median; zero for no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match (values.len(), values.len() / 2) {
@@ -80,8 +79,8 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The noise between replicates: the median over the configurations with more than one of standard
-/// deviation over mean. None without replicates.
+/// The noise between replicates: over the configurations with more than one row, the median of
+/// standard deviation divided by mean. `None` without replicates.
 pub fn noise(rows: &[&KernelRow]) -> Option<f64> {
     let mut same: BTreeMap<(&str, ConvChain), Vec<f64>> = BTreeMap::new();
     for row in rows {
@@ -96,7 +95,7 @@ pub fn noise(rows: &[&KernelRow]) -> Option<f64> {
     (!spreads.is_empty()).then(|| median(spreads))
 }
 
-/// Errors of what `predicted` says of the rows.
+/// The errors of the predictions for the rows.
 pub fn summarize(rows: &[KernelRow], predicted: impl Fn(&KernelRow) -> Option<f64>) -> ErrorSummary {
     let error = |rows: &[&KernelRow]| {
         let errors: Vec<f64> = rows.iter().filter_map(|r| Some((predicted(r)? / r.ms - 1.0).abs())).collect();
@@ -111,8 +110,8 @@ pub fn summarize(rows: &[KernelRow], predicted: impl Fn(&KernelRow) -> Option<f6
     ErrorSummary { pooled: error(&all), chips: chips.collect() }
 }
 
-/// Published times in ms against predicted ones, as SVG: a mark for each `(chip, published,
-/// predicted)`, and the line where they agree.
+/// Published times in ms plotted against predicted ones, as SVG: a mark for each
+/// `(chip, published, predicted)`, and the diagonal.
 pub fn scatter_svg(points: &[(&str, f64, f64)]) -> String {
     let mut series: BTreeMap<&str, Vec<(f64, f64, String)>> = BTreeMap::new();
     for (chip, published, predicted) in points {
@@ -128,7 +127,7 @@ pub fn scatter_svg(points: &[(&str, f64, f64)]) -> String {
 }
 
 impl ErrorSummary {
-    /// Errors of the built-in models.
+    /// The errors of the built-in models.
     pub fn of(rows: &[KernelRow]) -> ErrorSummary {
         let models: BTreeMap<&str, CostModel> =
             rows.iter().filter_map(|r| Some((r.chip.as_str(), CostModel::for_chip(&r.chip).ok()?))).collect();
@@ -158,7 +157,7 @@ mod tests {
         let row = |ms: f64| KernelRow { chip: "m4".into(), shape, ms, what: String::new(), structured: true };
         let (a, b) = (row(1.0), row(3.0));
         assert_eq!(noise(&[&a]), None);
-        // Standard deviation √2 about a mean of 2.
+        // Standard deviation √2 around a mean of 2.
         assert_eq!(noise(&[&a, &b]), Some(2f64.sqrt() / 2.0));
         assert_eq!((median(vec![]), median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])), (0.0, 2.0, 2.5));
     }

@@ -1,7 +1,7 @@
-//! Which prediction a record asks for.
+//! Selects the prediction for a record.
 //!
-//! A record is read by its benchmark, its metric and its unit, in that order; the first reading
-//! that fits gives the prediction. What nothing fits goes to `reason`.
+//! A record is matched by its benchmark, its metric and its unit, in that order; the first match
+//! gives the prediction. `reason` explains records without a match.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::reason::reason;
 use super::record::{PublishedRecord, chip_name, records};
 use super::{ComparedRecord, Comparison, NoPrediction, Prediction, PublishedError};
 
-/// What the caller knows of training pipelines: this crate knows no models.
+/// Costs of training pipelines, supplied by the caller: this crate knows no models.
 pub trait Pipelines {
-    /// A step of the dynamic pipeline for a model as a record names it, at the window of the
-    /// published runs.
+    /// The cost of a step of the dynamic pipeline for a model (named as in a record), with the
+    /// window of the published runs.
     fn dynamic(&self, model: &str, cost: &CostModel) -> Option<StepCost>;
 }
 
@@ -25,17 +25,17 @@ impl Pipelines for () {
     }
 }
 
-/// Chains that `inmem_peak` goes through: channels and depth at 64 positions (benchmarks §3).
+/// The chains that `inmem_peak` measures: channels and depth at 64 positions (benchmarks §3).
 const PEAK: [(u64, u64); 10] =
     [(512, 32), (512, 48), (512, 64), (512, 96), (512, 128), (256, 64), (256, 128), (256, 256), (384, 64), (384, 128)];
 
-/// Ops of the program of one convolution between casts (benchmarks §2).
+/// The number of ops of a program with one convolution between casts (benchmarks §2).
 const CONV_OPS: usize = 3;
 
-/// Every record of a file with its prediction, or the reason that there is none.
+/// Every record of a file with its prediction, or the reason why there is none.
 ///
 /// # Errors
-/// The text is no JSON array.
+/// The text is not a JSON array.
 pub fn compare(json: &str, pipelines: &dyn Pipelines) -> Result<Comparison, PublishedError> {
     let records = records(json)?;
     let mut models = Models { pipelines, known: BTreeMap::new(), steps: BTreeMap::new() };
@@ -48,7 +48,7 @@ pub fn compare(json: &str, pipelines: &dyn Pipelines) -> Result<Comparison, Publ
     Ok(Comparison { rows, kernels })
 }
 
-/// Models and steps, made once.
+/// Models and steps, cached.
 struct Models<'a> {
     pipelines: &'a dyn Pipelines,
     known: BTreeMap<String, CostModel>,
@@ -71,7 +71,7 @@ impl Models<'_> {
         Ok(predicted.map(|predicted| Prediction { published, predicted, unit }).ok_or_else(|| reason(record)))
     }
 
-    /// Times of steps and of their parts.
+    /// Predicts times of steps and of their parts.
     fn training(&mut self, record: &PublishedRecord<'_>, chip: &str, model: &CostModel) -> Option<f64> {
         let pipeline = record.text("pipeline").unwrap_or(record.what);
         if !pipeline.starts_with("dynamic") {
@@ -96,7 +96,7 @@ impl Models<'_> {
     }
 }
 
-/// The model that a training record is about: it names it, or its log does.
+/// The model of a training record: named by the record or by its log.
 fn training_model<'a>(record: &PublishedRecord<'a>) -> Option<&'a str> {
     const KNOWN: [&str; 2] = ["stories110m", "qwen3-0.6b"];
     let named = record.text("model").into_iter().chain(record.text("log")).chain([record.source]);
@@ -109,7 +109,7 @@ fn training_model<'a>(record: &PublishedRecord<'a>) -> Option<&'a str> {
     found.next()
 }
 
-/// One evaluation of a kernel, by the standard path.
+/// Predicts one evaluation of a kernel by the standard path.
 fn evaluation(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
     if record.text("path").is_some_and(|path| path != "standard") {
         return None;
@@ -125,12 +125,12 @@ fn evaluation(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
     kernel.from_ms(kernel.shape.ms(model)?)
 }
 
-/// Compiling one convolution.
+/// Predicts the compile time of one convolution.
 fn compile(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
     if record.metric != "compile_ms" || record.unit != "ms" {
         return None;
     }
-    // The shape is read as of an evaluation.
+    // The shape is parsed like that of an evaluation.
     let value = serde_json::json!({"what": record.what, "metric": "ms", "unit": "ms", "config": record.config?});
     let shape = MeasuredKernel::of(&PublishedRecord::new(&value))?.shape;
     let weights = shape.inputs.checked_mul(shape.outputs)?.checked_mul(shape.depth)?.checked_mul(2)?;
@@ -138,7 +138,7 @@ fn compile(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
     Some(model.compile_ms(layers.checked_add(CONV_OPS - 1)?, weights))
 }
 
-/// Numbers of the machine itself: floor, peaks, power.
+/// Predicts numbers of the machine itself: dispatch cost, peaks, power.
 fn machine(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
     let c = &model.constants;
     let peak = |shapes: &[ConvChain]| {

@@ -1,5 +1,4 @@
-//! Records of one evaluated kernel: a chain of 1×1 convolutions, and the metrics that say how long
-//! it took.
+//! Records of one evaluated kernel: a chain of 1×1 convolutions, and the metrics of its time.
 
 use super::super::{CostModel, Demand};
 use super::record::PublishedRecord;
@@ -7,26 +6,26 @@ use super::record::PublishedRecord;
 /// A chain of equal 1×1 convolutions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConvChain {
-    /// Input channels.
+    /// The number of input channels.
     pub inputs: u64,
-    /// Output channels.
+    /// The number of output channels.
     pub outputs: u64,
-    /// Positions: height times width.
+    /// The number of positions: height times width.
     pub positions: u64,
-    /// Convolutions one after another.
+    /// The number of convolutions in sequence.
     pub depth: u64,
-    /// int8 weights and activations.
+    /// True if weights and activations are int8.
     pub int8: bool,
 }
 
-/// What a metric of a kernel tells.
+/// The quantity that a metric of a kernel states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Time of an evaluation; one in the unit is so many ms.
+    /// The time of an evaluation; the scale converts to milliseconds.
     Time(Scale),
-    /// Operations in a time; one in the unit is so many TFLOPS.
+    /// Operations per time; the scale converts to TFLOPS.
     Rate(Scale),
-    /// GFLOPS for each MiB of weights.
+    /// GFLOPS per MiB of weights.
     PerWeight,
 }
 
@@ -40,17 +39,17 @@ impl Scale {
     }
 }
 
-/// A record of a kernel.
+/// The record of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredKernel {
-    /// What was evaluated.
+    /// The chain of convolutions that was evaluated.
     pub shape: ConvChain,
-    /// What was measured of it.
+    /// The quantity that was measured.
     pub quantity: Quantity,
 }
 
 impl ConvChain {
-    /// Operations of an evaluation. `None` if they do not fit.
+    /// The number of operations of an evaluation; `None` if it overflows.
     pub fn flops(&self) -> Option<u64> {
         self.layer()?.flops.checked_mul(self.depth)
     }
@@ -59,7 +58,7 @@ impl ConvChain {
         Demand::conv(self.inputs, self.outputs, self.positions, self.int8)
     }
 
-    /// Time of an evaluation in ms. `None` if a size does not fit.
+    /// The predicted time of an evaluation in milliseconds; `None` if a size overflows.
     pub fn ms(&self, model: &CostModel) -> Option<f64> {
         self.flops()?;
         let layer = model.time(&self.layer()?).0;
@@ -68,13 +67,13 @@ impl ConvChain {
 }
 
 impl MeasuredKernel {
-    /// The kernel that a record is about. None where it does not carry channels and positions, or
-    /// the metric is none of an evaluation.
+    /// The kernel of a record. `None` if the record lacks channels or positions, or its metric is
+    /// not one of an evaluation.
     pub fn of(record: &PublishedRecord<'_>) -> Option<MeasuredKernel> {
         Some(MeasuredKernel { quantity: quantity(record)?, shape: shape(record)? })
     }
 
-    /// The published number as a time in ms.
+    /// The published number as a time in milliseconds.
     pub fn published_ms(&self, value: f64) -> Option<f64> {
         let gflop = self.shape.flops()? as f64 / 1e9;
         let ms = match self.quantity {
@@ -85,7 +84,7 @@ impl MeasuredKernel {
         (ms.is_finite() && ms > 0.0).then_some(ms)
     }
 
-    /// A time in ms as the record's metric has it.
+    /// A time in milliseconds, converted to the record's metric.
     pub fn from_ms(&self, ms: f64) -> Option<f64> {
         let gflop = self.shape.flops()? as f64 / 1e9;
         let value = match self.quantity {
@@ -101,15 +100,15 @@ impl MeasuredKernel {
         Some(s.inputs.checked_mul(s.outputs)?.checked_mul(s.depth)? as f64 * 2.0 / 1048576.0)
     }
 
-    /// Whether the record has a time, which is preferred where a measurement has several metrics.
+    /// True if the record states a time; times are preferred if a measurement has several metrics.
     pub fn is_time(&self) -> bool {
         matches!(self.quantity, Quantity::Time(_))
     }
 }
 
-/// What the metric tells of an evaluation.
+/// The quantity that the record's metric states about an evaluation.
 fn quantity(record: &PublishedRecord<'_>) -> Option<Quantity> {
-    // Parts of the life cycle, single parts of an evaluation, and what is no evaluation of this
+    // Metrics of other phases, of parts of an evaluation, and of anything but an evaluation of this
     // kernel on the engine.
     const OTHER: [&str; 12] = [
         "compile",
@@ -156,14 +155,14 @@ fn shape(record: &PublishedRecord<'_>) -> Option<ConvChain> {
     };
     let (a, b) = pair(sizes)?;
     let (inputs, outputs, positions, depth) = match positions {
-        // A stack names its depth first: `128x512 sp64`.
+        // The config of a stack begins with the depth: `128x512 sp64`.
         Some(positions) if record.what.starts_with("stacked") => (b, b, positions, a),
         Some(positions) => (a, b, positions, depth),
-        // `64x32` of the path benchmarks is channels and positions (benchmarks §11) ...
+        // In the path benchmarks `64x32` is channels and positions (benchmarks §11).
         None if record.what.starts_with("test_bench_paths") || record.what.starts_with("test_throughput") => {
             (a, a, b, depth)
         }
-        // ... `768x3072` with the positions in the benchmark's name is two channel counts.
+        // `768x3072` with the positions in the benchmark's name is two channel counts.
         None => (a, b, record.what.split_once("seq=")?.1.trim().parse().ok()?, depth),
     };
     let all = [inputs, outputs, positions, depth];
@@ -234,7 +233,7 @@ mod tests {
             let back = k.published_ms(k.from_ms(0.116).unwrap()).unwrap();
             assert!((back - 0.116).abs() < 1e-12, "{unit}");
         }
-        // sram_probe's own columns for 1024 channels at 0.129 ms: 1.04 TFLOPS over 2 MiB.
+        // The columns of sram_probe for 1024 channels at 0.129 ms: 1.04 TFLOPS over 2 MiB.
         let rate = kernel("sram_probe", config(), "tflops", "TFLOPS").unwrap().from_ms(0.129).unwrap();
         assert!((rate - 1.04).abs() < 0.005);
     }

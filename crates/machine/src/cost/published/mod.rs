@@ -1,17 +1,17 @@
-//! Published numbers against predicted ones.
+//! Compares published numbers with predictions.
 //!
-//! A file of published numbers is a JSON array of records `{source, chip, what, config, metric,
-//! value, unit}`. [`compare`] gives a row for each: what the model predicts for it, or why it
-//! predicts nothing. A row is a prediction only where the record says enough of what was measured;
-//! nothing is guessed from a value.
+//! A file of published numbers is a JSON array of records
+//! `{source, chip, what, config, metric, value, unit}`. [`compare`] returns one row per record: the
+//! model's prediction, or the reason why there is none. A record gets a prediction only if it
+//! states enough about the measurement; nothing is guessed from a value.
 //!
 //! | file | content |
 //! |---|---|
-//! | `record` | reading records: chips, quantities, configurations |
+//! | `record` | parsing of records: chips, quantities, configurations |
 //! | `kernel` | records of one evaluated kernel |
-//! | `express` | which prediction a record asks for |
-//! | `reason` | why a record asks for none |
-//! | `error` | errors over kernel rows: one metric a measurement, replicates, medians |
+//! | `express` | the selection of the prediction for a record |
+//! | `reason` | the reason for a missing prediction |
+//! | `error` | errors over kernel rows: one metric per measurement, replicates, medians |
 
 mod error;
 mod express;
@@ -26,12 +26,12 @@ pub use record::{PublishedRecord, chip_name, records};
 
 use serde_json::Value;
 
-/// A record with its prediction, or with the reason that there is none.
+/// A record with its prediction, or with the reason why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedRecord {
-    /// The record as it stood in the file.
+    /// The record as it is in the file.
     pub record: Value,
-    /// The prediction, or why there is none.
+    /// The prediction, or the reason why there is none.
     pub outcome: Result<Prediction, NoPrediction>,
 }
 
@@ -39,35 +39,35 @@ pub struct ComparedRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct NoPrediction {
-    /// A phrase for a reader who has the record, such as "a loss, not a time".
+    /// A phrase about the record, such as "a loss, not a time".
     pub reason: &'static str,
 }
 
-/// A predicted number beside the published one, both in the record's unit.
+/// A predicted and a published number, both in the record's unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// What was published.
+    /// The published number, in `unit`.
     pub published: f64,
-    /// What the model says.
+    /// The predicted number, in `unit`.
     pub predicted: f64,
-    /// The unit.
+    /// The unit, as the record spells it.
     pub unit: String,
 }
 
 impl Prediction {
-    /// The error relative to the published value; none where that is zero.
+    /// The error relative to the published value; `None` if that is zero.
     pub fn error(&self) -> Option<f64> {
         let error = self.predicted / self.published - 1.0;
         error.is_finite().then_some(error)
     }
 }
 
-/// All rows of a file.
+/// The comparison of a whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// One for each record, in its order.
+    /// One row per record, in the order of the file.
     pub rows: Vec<ComparedRecord>,
-    /// Errors over the kernel rows.
+    /// The errors over the kernel rows.
     pub kernels: ErrorSummary,
 }
 
@@ -75,13 +75,13 @@ pub struct Comparison {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishedError {
-    /// It is not JSON.
+    /// The file is not JSON.
     #[error("published numbers: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is no array.
+    /// The JSON is not an array.
     #[error("published numbers are an array of records; this is {0}")]
     Form(&'static str),
-    /// A chip's constants are broken.
+    /// The constants of a chip are invalid.
     #[error(transparent)]
     Constants(#[from] super::ConstantsError),
 }

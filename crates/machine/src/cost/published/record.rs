@@ -1,31 +1,31 @@
-//! Records as a file has them, and what their words mean.
+//! Parses records of published numbers.
 
 use serde_json::{Map, Value};
 
 use super::super::Constants;
 use super::PublishedError;
 
-/// A record.
+/// A record of a published number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRecord<'a> {
-    /// Where the number was published.
+    /// The publication of the number.
     pub source: &'a str,
-    /// The machine in the source's words.
+    /// The machine, in the words of the source.
     pub chip: &'a str,
-    /// The benchmark.
+    /// The name of the benchmark.
     pub what: &'a str,
-    /// What was measured.
+    /// The configuration, if the record has one.
     pub config: Option<&'a Map<String, Value>>,
-    /// The metric.
+    /// The name of the metric.
     pub metric: &'a str,
-    /// The number; none where it is no number.
+    /// The number; `None` if the record's value is not a number.
     pub value: Option<f64>,
-    /// Its unit.
+    /// The unit of the number.
     pub unit: &'a str,
 }
 
 impl<'a> PublishedRecord<'a> {
-    /// Reads a record; what is absent is empty.
+    /// Parses a record; missing fields are empty.
     pub fn new(value: &'a Value) -> PublishedRecord<'a> {
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
         PublishedRecord {
@@ -39,23 +39,23 @@ impl<'a> PublishedRecord<'a> {
         }
     }
 
-    /// A field of the configuration.
+    /// A field of the configuration, if it exists.
     pub fn config(&self, key: &str) -> Option<&'a Value> {
         self.config?.get(key)
     }
 
-    /// A text of the configuration.
+    /// A text field of the configuration, if it exists.
     pub fn text(&self, key: &str) -> Option<&'a str> {
         self.config(key)?.as_str()
     }
 
-    /// A count of the configuration.
+    /// A count in the configuration, if it exists.
     pub fn count(&self, key: &str) -> Option<u64> {
         self.config(key)?.as_u64().filter(|n| *n > 0)
     }
 
-    /// Names one measurement: everything but the metric, its value, and what the configuration
-    /// repeats of it.
+    /// A key for the measurement: everything except the metric, its value, and parts of the
+    /// configuration that repeat it.
     pub fn measurement(&self) -> String {
         let mut fields: Vec<_> = self
             .config
@@ -72,7 +72,7 @@ impl<'a> PublishedRecord<'a> {
 /// The records of a file.
 ///
 /// # Errors
-/// It is not JSON, or no array.
+/// The text is not JSON, or not an array.
 pub fn records(json: &str) -> Result<Vec<Value>, PublishedError> {
     match serde_json::from_str(json)? {
         Value::Array(records) => Ok(records),
@@ -81,8 +81,8 @@ pub fn records(json: &str) -> Result<Vec<Value>, PublishedError> {
     }
 }
 
-/// The chip that a source means: `M4 (mini, 10-core, 16 GB)` is `m4`, `M4 Max` is `m4-max`. None
-/// where it names several, none, or one without constants.
+/// The chip that a source means: `M4 (mini, 10-core, 16 GB)` is `m4`, `M4 Max` is `m4-max`. `None`
+/// if it names several, none, or one without constants.
 pub fn chip_name(text: &str) -> Option<String> {
     let own = text.split('(').next().unwrap_or("").trim().to_lowercase();
     let own = own.strip_prefix("apple ").unwrap_or(&own);
