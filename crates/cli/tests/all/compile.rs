@@ -35,7 +35,7 @@ fn what_cannot_be_compiled_anywhere_is_refused() {
     let place = place();
     place.write("broken.mil", ADD.replace("relu", "rely"));
     for (line, words) in [
-        ("add.mil --target-architecture h99", ["`h99` is no architecture", "h13g, h14, h14g"]),
+        ("add.mil --target-architecture h99", ["`h99` is not a known architecture", "h13g, h14, h14g"]),
         ("broken.mil", ["broken.mil: the program is not right", "rely"]),
         ("none.mil", ["none.mil", "no such file"]),
         ("none.plist", ["none.plist", "No such file"]),
