@@ -98,7 +98,7 @@ fn make_suite(args: &RecordingMake, device: &Device, folder: &Path, options: &Su
     let SuiteTally { ran, refused, doubtful, left_out, existing, stopped } = tally;
     let word = if stopped.is_some() { "stopped" } else { "done" };
     let (count, many) = (ran + refused, if ran + refused == 1 { "" } else { "s" });
-    let before = if existing > 0 { format!(", {existing} existed already") } else { String::new() };
+    let before = if existing > 0 { format!(", {existing} were there already") } else { String::new() };
     out::note(format_args!(
         "{word}: {count} recording{many} in {}: {ran} ran ({doubtful} with doubtful outputs), {refused} refused; \
          {left_out} left out{before}",
