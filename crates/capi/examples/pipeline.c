@@ -8,7 +8,7 @@
 
 enum { IN = 3, OUT = 2, WIDTH = 4, RUNS = 100 };
 
-/* The offset of the scales goes into the text. */
+/* %llu is the offset of the scales in the blob file. */
 static const char *LINEAR =
     "program(1.0)\n"
     "{\n"
@@ -80,7 +80,7 @@ int main(void) {
                 float wanted = 0;
                 for (int i = 0; i < IN; i++) wanted += w[o * IN + i] * x[i * WIDTH + at];
                 if (wanted < 0) wanted = 0;
-                /* A code is off by half a scale at most, |x| is at most 5, and fp16 adds less than as much again. */
+                /* A code is off by at most half a scale, |x| is at most 5, and the error of fp16 is smaller than that. */
                 float bound = 2 * IN * 5 * scales[o] / 2;
                 if (fabsf(y[o * WIDTH + at] - wanted) > bound) {
                     fprintf(stderr, "run %d: %g instead of %g\n", run, (double)y[o * WIDTH + at], (double)wanted);

@@ -1,4 +1,4 @@
-/* Compiles a program, runs it, prints what came out. */
+/* Compiles a program, runs it and prints the result. */
 #include <ferrane.h>
 #include <stdio.h>
 #include <string.h>

@@ -28,7 +28,7 @@ pub(crate) unsafe fn slice<'a, T: Copy>(what: &str, pointer: *const T, count: us
         return Ok(&[]);
     }
     check(what, pointer, count)?;
-    // SAFETY: `checked` excludes null, misalignment and an overflowing size; that `count` elements
+    // SAFETY: `check` excludes null, misalignment and an overflowing size; that `count` elements
     // are readable and unchanged while the result is used is this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }

@@ -1,4 +1,4 @@
-// Compiles a program, runs it, prints what came out. With ferrane.h beside module.modulemap:
+// Compiles a program, runs it and prints the result. With ferrane.h next to module.modulemap:
 //     swiftc -I . -L PREFIX/lib sigmoid.swift -o sigmoid
 import CFerrane
 

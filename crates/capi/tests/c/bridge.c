@@ -1,4 +1,4 @@
-/* The reference's functions as programs use them, with values that show swapped operands. */
+/* The reference's functions as its programs use them, with values that expose swapped operands. */
 #include "check.h"
 
 static const char *const LINEAR =
@@ -17,7 +17,7 @@ static const char *const LINEAR =
     "    } -> (y);\n"
     "}\n";
 
-/* fp16 of 1, 10, 2, 20, 3, 30 and of what the weights make of them: 14, 140, -3, -30. */
+/* fp16 of 1, 10, 2, 20, 3, 30, and of the outputs with the weights: 14, 140, -3, -30. */
 static const uint16_t X[6] = {0x3C00, 0x4900, 0x4000, 0x4D00, 0x4200, 0x4F80};
 static const uint16_t Y[4] = {0x4B00, 0x5860, 0xC200, 0xCF80};
 static const float W[6] = {1, 2, 3, 0, 0, -1};
@@ -51,7 +51,7 @@ static const char *const TWICE =
     "    } -> (w);\n"
     "}\n";
 
-/* One compile, other weights for each run, and a copy into the next kernel. */
+/* One compile, new weights for each run, and a copy into the next kernel. */
 static void weights_as_inputs(void) {
     const size_t x = sizeof X, sizes[2] = {12, 2}, y = sizeof Y;
     const size_t len = strlen(PRODUCT);
@@ -62,7 +62,7 @@ static void weights_as_inputs(void) {
     ane_bridge_write_weight_f32(kernel, 1, &zero, 1);
     CHECK(ferrane_last_status() == FERRANE_OK);
     run(kernel);
-    /* Rows the other way round: fp16 of 0, 0, -1, 1, 2, 3, and 1 is added: -2, -29, 15, 141. */
+    /* The rows in reverse: fp16 of 0, 0, -1, 1, 2, 3, and 1 is added: -2, -29, 15, 141. */
     const uint16_t turned[6] = {0, 0, 0xBC00, 0x3C00, 0x4000, 0x4200};
     ane_bridge_write_weight(kernel, 0, turned, sizeof turned);
     ane_bridge_write_weight_f32(kernel, 1, &one, 1);
@@ -114,7 +114,7 @@ int main(void) {
     const size_t in = sizeof X, out = sizeof Y, zero = 0;
     CHECK(ane_bridge_init() == 0 && ane_bridge_init() == 0 && ane_bridge_get_compile_count() == 0);
 
-    /* One file, under the name that the bridge gives it. */
+    /* One file, by the name that the bridge gives it. */
     size_t len = 0;
     uint8_t *blob = ane_bridge_build_weight_blob(W, 2, 3, &len);
     CHECK(blob != NULL && len == 128 + 12);
@@ -181,7 +181,7 @@ int main(void) {
     ane_bridge_free_blob(blob);
     CHECK(ferrane_last_status() == FERRANE_INVALID_HANDLE);
 
-    /* int8: whole files, where the reference's lack the first 64 bytes. */
+    /* int8: complete files; the reference's lack the first 64 bytes. */
     const int8_t codes[3] = {-128, 0, 127};
     blob = ane_bridge_build_weight_blob_int8(codes, 1, 3, &len);
     CHECK(blob != NULL && len == 128 + 3 && blob[0] == 1 && blob[4] == 2 && blob[68] == 4 && blob[72] == 3);
@@ -205,7 +205,7 @@ int main(void) {
     CHECK(!ane_bridge_build_weight_blob_int8(NULL, 2, 3, &len));
     CHECK(!ane_bridge_build_weight_blob_quantized(W, 2, 3, NULL, &len));
 
-    /* Two, and three that were compiled before their sizes were refused. */
+    /* Two, and three that were compiled before their sizes were found wrong. */
     CHECK(ane_bridge_get_compile_count() == 5);
     weights_as_inputs();
     CHECK(ane_bridge_get_compile_count() == 9);

@@ -1,4 +1,4 @@
-/* What the test programs share. */
+/* Shared by the test programs. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -16,7 +16,7 @@
         }                                                                                    \
     } while (0)
 
-/* The call fails with that status, says so afterward, and its text holds those words. */
+/* The call fails with `status`, ferrane_last_status returns it, and the text contains `words`. */
 #define FAILS(call, status, words)                                            \
     do {                                                                      \
         CHECK((call) == (status));                                            \
@@ -25,7 +25,7 @@
         CHECK(ferrane_last_remedy()[0] != '\0');                              \
     } while (0)
 
-/* A sum kept in a state, two functions, one of them with two inputs. */
+/* Two functions: a sum kept in a state, and a difference of two inputs. */
 static const char *const PROGRAM =
     "program(1.3)\n"
     "{\n"

@@ -1,4 +1,4 @@
-/* Every function with every kind of wrong argument: a status and a text, and the library works on. */
+/* Every function with every kind of wrong argument returns a status and a text, and later calls work. */
 #include "check.h"
 
 static ANEKernelHandle *compiled(void) {
@@ -21,7 +21,7 @@ static void devices(void) {
     FAILS(ferrane_device_name(device, NULL, 8, &length), FERRANE_INVALID_ARGUMENT, "`buffer` is null");
     FAILS(ferrane_device_name(device, NULL, 0, NULL), FERRANE_BUFFER_TOO_SMALL, "needed");
 
-    /* A kernel outlives its device's handle; the handle of one is not the other's. */
+    /* A kernel outlives its device's handle, and a handle of one kind is not valid as the other. */
     ANEKernelHandle *kernel = NULL;
     CHECK(ferrane_compile(device, PROGRAM, strlen(PROGRAM), NULL, 0, &kernel) == FERRANE_OK);
     FAILS(ferrane_close((FerraneDevice *)(void *)kernel), FERRANE_INVALID_HANDLE, "device was freed");
@@ -99,7 +99,7 @@ static void compiles(void) {
     weight.name = "@model_path/weights/w.bin";
     CHECK(ferrane_compile(NULL, weighted, n, &weight, 1, &kernel) == FERRANE_OK);
     CHECK(ferrane_compile_count() == 1);
-    /* The file was copied. */
+    /* The file was copied, so its buffer may be overwritten. */
     memset(blob, 0, blob_len);
     CHECK(ferrane_free_blob(blob) == FERRANE_OK);
     float x[2] = {3, 5}, y[2] = {0, 0};
@@ -162,7 +162,7 @@ static void runs(void) {
     CHECK(ferrane_eval(difference) == FERRANE_OK);
     CHECK(ferrane_read(difference, FERRANE_OUTPUT, 0, d, sizeof d) == FERRANE_OK);
     for (int i = 0; i < 6; i++) CHECK(d[i] == a[i] - b[i]);
-    /* The state stays from run to run, of each kernel by itself. */
+    /* Each kernel keeps a state of its own from run to run. */
     CHECK(ferrane_write_f32(kernel, FERRANE_INPUT, 0, x, 2) == FERRANE_OK);
     for (int run = 1; run <= 3; run++) {
         CHECK(ferrane_eval(kernel) == FERRANE_OK && ferrane_read_f32(kernel, FERRANE_OUTPUT, 0, y, 2) == FERRANE_OK);
@@ -199,7 +199,7 @@ static void runs(void) {
     CHECK(ferrane_in_flight(kernel, &flying) == FERRANE_OK && !flying);
     FAILS(ferrane_in_flight(kernel, NULL), FERRANE_INVALID_ARGUMENT, "null");
 
-    /* Sharing: what fits is bound, what does not is refused and changes nothing. */
+    /* Sharing: a port that fits is bound; one that does not is refused, and nothing changes. */
     CHECK(ferrane_share(again, FERRANE_INPUT, 0, kernel, FERRANE_OUTPUT, 0) == FERRANE_OK);
     CHECK(ferrane_eval(again) == FERRANE_OK && ferrane_read_f32(again, FERRANE_OUTPUT, 0, y, 2) == FERRANE_OK);
     CHECK(y[0] == 412 && y[1] == 40);
@@ -217,7 +217,7 @@ static void runs(void) {
     CHECK(ferrane_free(again) == FERRANE_OK && ferrane_free(difference) == FERRANE_OK);
 }
 
-/* A callback that does what it may and may not. */
+/* A callback that makes the allowed calls and the forbidden one. */
 struct told {
     ANEKernelHandle *kernel;
     int calls, resubmits;
@@ -245,7 +245,7 @@ static void submissions(void) {
     CHECK(ferrane_write_f32(kernel, FERRANE_INPUT, 0, x, 2) == FERRANE_OK);
     CHECK(ferrane_submit(kernel, NULL, NULL) == FERRANE_OK && ferrane_wait(kernel) == FERRANE_OK);
     CHECK(ferrane_wait(kernel) == FERRANE_OK);
-    /* Ten runs of each of two kernels, some of them busy while the one before is in flight. */
+    /* Ten runs of each of two kernels; some submits find the kernel busy with its previous run. */
     CHECK(ferrane_clone(kernel, NULL, &held) == FERRANE_OK);
     for (int run = 0; run < 10; run++) {
         FerraneStatus status = ferrane_submit(kernel, NULL, NULL);
@@ -260,7 +260,8 @@ static void submissions(void) {
     CHECK(ferrane_write_f32(held, FERRANE_INPUT, 0, x, 2) == FERRANE_OK);
     struct told told = {held, 0, 4, -1, -1, 0};
     CHECK(ferrane_submit(held, done, &told) == FERRANE_OK);
-    /* The last callback frees the kernel, perhaps before this call. A device reports in order: a later run ends after it. */
+    /* The last callback frees the kernel, perhaps before this call. Callbacks come in the order of submission: a later run
+       ends after it. */
     FerraneStatus end = ferrane_wait(held);
     CHECK(end == FERRANE_OK || end == FERRANE_INVALID_HANDLE);
     CHECK(ferrane_submit(kernel, NULL, NULL) == FERRANE_OK && ferrane_wait(kernel) == FERRANE_OK);
@@ -276,7 +277,7 @@ static void blobs(void) {
     size_t len = 0;
     uint64_t offsets[2], scales_offset = 0;
     CHECK(ferrane_blob_fp16(values, 2, 3, 1, &blob, &len) == FERRANE_OK && len == 140 && blob[68] == 1);
-    /* Element (0, 1), -2 = 0xC000, lies in row 1 of the transposed matrix. */
+    /* Element (0, 1), -2 = 0xC000, is in row 1 of the transposed matrix. */
     CHECK(blob[128 + 2 * 2 + 1] == 0xC0);
     CHECK(ferrane_free_blob(blob) == FERRANE_OK);
     FAILS(ferrane_free_blob(blob), FERRANE_INVALID_HANDLE, "freed");

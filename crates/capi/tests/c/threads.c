@@ -1,4 +1,4 @@
-/* Threads that write, run, read, submit and free the same kernels at once: every call succeeds or says why not. */
+/* Threads that write, run, read, submit and free the same kernels at once: every call succeeds or returns a status. */
 #include "check.h"
 #include <pthread.h>
 
@@ -27,11 +27,11 @@ static void *work(void *argument) {
     CHECK(ferrane_clone(shared_kernel, NULL, &own) == FERRANE_OK);
     CHECK(ferrane_write_f32(own, FERRANE_INPUT, 0, x, 2) == FERRANE_OK);
     for (int round = 1; round <= ROUNDS; round++) {
-        /* What is a thread's own always works. */
+        /* Calls on a thread's own kernel always succeed. */
         CHECK(ferrane_eval(own) == FERRANE_OK);
         CHECK(ferrane_read_f32(own, FERRANE_STATE, 0, y, 2) == FERRANE_OK);
         CHECK(y[0] == number * (float)round && y[1] == -number * (float)round);
-        /* What all use works or is busy, and the text is this thread's. */
+        /* Calls on the shared kernel succeed or find it busy, and the text belongs to this thread. */
         CHECK(allowed(ferrane_write_f32(shared_kernel, FERRANE_INPUT, 0, x, 2)));
         CHECK(allowed(ferrane_eval(shared_kernel)));
         CHECK(allowed(ferrane_read_f32(shared_kernel, FERRANE_OUTPUT, 0, y, 2)));
