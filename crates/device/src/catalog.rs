@@ -241,9 +241,9 @@ pub fn named(id: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.id == id)
 }
 
-/// The status word of a text: the hexadecimal number after `status=`, `status ` or `failure (`, as in
-/// `Failed with status=0x1d` and `Program load failure (0x20004)` (apple/ml-stable-diffusion issue
-/// 38).
+/// The status word of a text: the hexadecimal number after `status=`, `status ` or `failure (`, as
+/// in `Failed with status=0x1d` and `Program load failure (0x20004)` (apple/ml-stable-diffusion
+/// issue 38).
 pub fn status(text: &str) -> Option<u32> {
     ["status=", "status ", "failure ("].into_iter().find_map(|key| {
         text.match_indices(key).find_map(|(at, key)| {

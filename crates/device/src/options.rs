@@ -67,7 +67,7 @@ impl OpenOptions {
         let known = if self.known.is_empty() {
             "there are none".into()
         } else {
-            format!("known are {}", self.known.join(", "))
+            format!("the known options are {}", self.known.join(", "))
         };
         Err(Error::new(ErrorKind::Option, format!("{} option `{key}={value}`: {known}", self.device)))
     }
@@ -103,7 +103,7 @@ mod tests {
         assert!(message(OpenOptions::parse("emulator", "a=1&a=2").map(|_| ())).contains("twice"));
         let mut options = OpenOptions::parse("emulator", "numerics=slow&x=1").unwrap();
         assert!(message(options.take_one_of("numerics", &WORDS).map(|_| ())).contains("numerics=fast|exact"));
-        assert_eq!(message(options.finish()), "emulator option `x=1`: known are numerics=fast|exact");
+        assert_eq!(message(options.finish()), "emulator option `x=1`: the known options are numerics=fast|exact");
         assert!(message(OpenOptions::parse("ane", "x=1").unwrap().finish()).contains("there are none"));
     }
 }

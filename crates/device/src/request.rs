@@ -301,6 +301,6 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.tell(Err(Error::new(ErrorKind::System, "the device dropped the request without an answer")));
+        self.tell(Err(Error::new(ErrorKind::System, "the device dropped the request without reporting a result")));
     }
 }

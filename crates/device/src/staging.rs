@@ -113,7 +113,7 @@ impl Staged {
     /// A path that leads out of the directory, or an I/O error.
     pub fn new(root: &Path, identifier: &str, mil: &[u8], weights: &[(String, &[u8])], kept: bool) -> Result<Staged> {
         if identifier.is_empty() || !identifier.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
-            return Err(Error::new(ErrorKind::System, format!("odd model identifier `{identifier}`")));
+            return Err(Error::new(ErrorKind::System, format!("invalid model identifier `{identifier}`")));
         }
         let folder = root.join(identifier);
         let files = weights.iter().map(|(path, data)| Ok((inside(path)?, *data))).collect::<Result<Vec<_>>>()?;
