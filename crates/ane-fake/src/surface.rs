@@ -120,7 +120,8 @@ pub unsafe extern "C" fn unlock(surface: *mut c_void, _options: u32, _seed: *mut
 /// # Safety
 /// `object` is an object that the caller owns a count of.
 pub unsafe extern "C" fn release(object: *const c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller owns a reference to a live object by this function's contract, which is
+    // given up here.
     drop(unsafe { Retained::from_raw(object.cast_mut().cast::<AnyObject>()) });
 }
 
