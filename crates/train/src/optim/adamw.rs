@@ -12,7 +12,7 @@ use ferrane_llm::weights::{self, Slot, TensorKind, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::gradients::is_table;
-use super::{CHUNK, Gradients, Moments, RowSet};
+use super::{CHUNK, Gradients, Moments, RowSet, RowSink, Update, UpdateShare};
 
 /// AdamW: `w ← w − lr·(m̂ / (√v̂ + eps) + decay·w)` (training-dynamic §8).
 ///
@@ -52,40 +52,6 @@ struct Constants {
 
 /// Values of a tile: weights, gradients and both moments of a tile fit the L2 cache.
 const TILE: usize = 1 << 15;
-
-/// A consumer of new weights. Its arguments are the tensor, the index of the first value, and the
-/// values.
-pub type RowSink<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
-
-/// A part of an update that one thread computes in order, and the consumer of its new weights.
-pub struct UpdateShare<'a> {
-    /// Ranges of values by tensor. Ranges of a matrix consist of whole rows. Ranges of different
-    /// shares do not overlap.
-    pub ranges: Vec<(Slot, Range<usize>)>,
-    /// Receives the new values in order, some whole rows at a time.
-    pub take: RowSink<'a>,
-}
-
-/// The operands of one update.
-pub struct Update<'a> {
-    /// Hyperparameters of the optimizer.
-    pub optimizer: AdamW,
-    /// Sizes and options of the model.
-    pub config: &'a Config,
-    /// The fp32 master weights, updated in place.
-    pub weights: &'a mut Weights,
-    /// The accumulated gradients; empty after the update.
-    pub gradients: &'a mut Gradients,
-    /// Both moments, updated in place.
-    pub moments: &'a mut Moments,
-    /// Learning rate of this update.
-    pub lr: f64,
-    /// Factor on the gradients: undoes loss scale and accumulation, and clips.
-    pub factor: f64,
-    /// The number of this update, from 1. Skipped updates do not count, because they do not change
-    /// the moments.
-    pub count: u64,
-}
 
 /// A piece of a tensor, with the same piece of gradients and moments.
 struct TensorPiece<'a> {

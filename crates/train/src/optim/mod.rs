@@ -13,12 +13,14 @@ mod gradients;
 mod loss_scale;
 mod norm;
 mod schedule;
+mod update;
 
-pub use adamw::{AdamW, RowSink, Update, UpdateShare};
+pub use adamw::AdamW;
 pub use gradients::{Gradients, Moments, RowSet};
 pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};
 pub use schedule::Schedule;
+pub use update::{RowSink, Update, UpdateShare};
 
 /// Values in one task: 256 KiB of each array, small enough to use all threads and large compared
 /// with the cost of a task. Sums are split at the same size, so this number affects the last bits

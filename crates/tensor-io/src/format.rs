@@ -1,0 +1,103 @@
+//! The formats of tensor files, and reading and writing a file of any of them.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use ferrane_device::{Tensor, Tensors};
+use ferrane_host::map::Mapped;
+
+use crate::{Error, Result, npy, npz, safetensors};
+
+/// The formats of tensor files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// NumPy's array: one tensor without a name.
+    Npy,
+    /// NumPy's archive: named tensors, possibly compressed.
+    Npz,
+    /// Hugging Face's format: named tensors.
+    Safetensors,
+}
+
+impl Format {
+    /// Every format, in the order in which messages list them.
+    pub const ALL: [Format; 3] = [Format::Npy, Format::Npz, Format::Safetensors];
+
+    /// The format that a file's extension stands for.
+    pub fn of(path: &Path) -> Option<Format> {
+        let extension = path.extension()?.to_str()?;
+        Format::ALL.into_iter().find(|format| format.extension() == extension)
+    }
+
+    /// The extension of its files, without the dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Npy => "npy",
+            Format::Npz => "npz",
+            Format::Safetensors => "safetensors",
+        }
+    }
+
+    /// Whether a file holds any number of tensors, each with a name.
+    pub fn has_names(self) -> bool {
+        self != Format::Npy
+    }
+}
+
+/// Reads a tensor from a file: the tensor `name` of an `.npz` or `.safetensors` file, or the one in
+/// an `.npy` file.
+///
+/// # Errors
+/// [`Error::Extension`] for another kind of file, [`Error::Io`], [`Error::Format`] for a file that
+/// is damaged or holds element types that MIL does not have, [`Error::Unknown`] for a name that is
+/// not in it. All carry the path.
+pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
+    let path = path.as_ref();
+    let format = Format::of(path).ok_or_else(|| Error::Extension(path.to_path_buf()))?;
+    let at = |error: Error| error.at(path);
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => at(std::io::Error::new(ErrorKind::NotFound, "no such file").into()),
+        _ => at(e.into()),
+    })?;
+    if !meta.is_file() {
+        return Err(at(Error::Format("not a regular file".into())));
+    }
+    let file = Mapped::open(path).map_err(|e| at(e.into()))?;
+    let tensor = match format {
+        Format::Npy => npy::read(&file),
+        Format::Npz => npz::read(&file, name),
+        Format::Safetensors => safetensors::read(file, name),
+    };
+    tensor.map_err(at)
+}
+
+/// The bytes of a file with these tensors; of an `.npy` file, the first one.
+///
+/// bf16 and fp8, which NumPy does not have, are written to `.npy` and `.npz` files as fp32.
+///
+/// ```
+/// use ferrane_device::{Tensor, Tensors};
+/// use ferrane_tensor_io::{Format, read, write};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("batch.npz");
+/// let x = Tensor::fp16(&[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+/// std::fs::write(&path, write(Format::Npz, &Tensors::from([("x", x.clone())]))?)?;
+/// assert_eq!(read(&path, "x")?, x);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Format`] if the format cannot hold a tensor.
+pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
+    match format {
+        Format::Npy => {
+            let (_, tensor) = tensors.iter().next().ok_or_else(|| Error::Format("no tensor to write".into()))?;
+            npy::write(tensor)
+        }
+        Format::Npz => npz::write(tensors),
+        Format::Safetensors => safetensors::to_bytes(tensors),
+    }
+}
