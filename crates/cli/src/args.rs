@@ -112,7 +112,7 @@ fn finite32(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
 }
 
-/// Where programs run.
+/// The device that runs programs.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArg {
     /// `emulator`, `emulator?numerics=exact`, `ane`, `ane-or-emulator`, or `reference` (plain fp32
@@ -133,7 +133,7 @@ pub enum Residual {
 /// How weights reach the linear kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WeightsForm {
-    /// Behind the activations, in the same input.
+    /// In the same input as the activations, after them.
     Packed,
     /// As function inputs of their own.
     Inputs,

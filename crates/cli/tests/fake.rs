@@ -124,7 +124,7 @@ fn the_engine_is_examined_and_its_classes_are_dumped() {
     assert!(place.run("classes --diff classes.json").ok().out.contains(" 0 differences"));
 }
 
-/// The compiler gets the program as text with its weights beside it; what it leaves goes, or stays
+/// The compiler gets the program as text with its weights next to it; what it leaves goes, or stays
 /// in one folder.
 #[cfg(not(target_vendor = "apple"))]
 fn programs_are_compiled_to_files() {

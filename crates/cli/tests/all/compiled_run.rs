@@ -51,7 +51,7 @@ fn compiled_programs_run_or_say_why_not() {
         suite.case(&id, result);
         // A name that the file does not have.
         if code == Some(0) {
-            place.run(&format!("run {} --input nobody=zeros", path.display())).refused(1, &["no input `nobody`"]);
+            place.run(&format!("run {} --input absent=zeros", path.display())).refused(1, &["no input `absent`"]);
         }
     }
     assert!(ran > 0, "no compiled program of the folder runs");

@@ -5,7 +5,7 @@ use std::fs;
 use crate::place::Place;
 use crate::programs::{ADD, blob, place};
 
-/// With `add.mil` beside its weights, and `add.mlpackage` made of it.
+/// With `add.mil` next to its weights, and `add.mlpackage` made of it.
 fn packaged() -> Place {
     let place = place();
     place.run("convert add.mil -o add.mlpackage").ok();
@@ -107,8 +107,8 @@ fn diff_has_a_status_for_each_answer() {
     assert_eq!(numbers.code, Some(1));
     let outputs = numbers.objects()[0]["outputs"].clone();
     assert_eq!((&outputs[0]["same"], &outputs[1]["same"]), (&true.into(), &false.into()));
-    // With numbers asked for, they decide: sigmoid and relu are less than the largest magnitude and
-    // a half apart.
+    // With numbers asked for, they decide: sigmoid and relu differ by less than the largest
+    // magnitude and a half.
     place.run("diff add.mil other.mil --run 1 --within 100").ok();
     place.run("diff add.mil none.mil").refused(2, &["none.mil: no such file"]);
     place.run("diff add.mil").refused(2, &["required"]);

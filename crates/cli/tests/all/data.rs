@@ -1,5 +1,5 @@
 //! Published llama2.c checkpoints through the command: every folder of `checkpoints` with an
-//! `expected.json` beside one `.bin`.
+//! `expected.json` next to one `.bin`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn tokenizer(folder: &Path, model: &Path) -> Option<PathBuf> {
         .find(|p| pieces(p) == Some(vocabulary))
 }
 
-/// Entries of a llama2.c tokenizer: behind the longest length, a score, a length and that many
+/// Entries of a llama2.c tokenizer: after the longest length, a score, a length and that many
 /// bytes each.
 fn pieces(path: &Path) -> Option<usize> {
     let bytes = fs::read(path).ok()?;

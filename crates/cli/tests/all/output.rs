@@ -87,7 +87,7 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
         drop(out);
         assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
     }
-    // The run that nobody listened to was saved.
+    // The run whose output was closed was saved.
     place.run("eval --checkpoint a --data ids.u16 --seq 16").ok();
     // Standard error, where the lines of a run go.
     let mut child =

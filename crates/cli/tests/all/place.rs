@@ -15,7 +15,7 @@ pub const TINY: &str = "train --model tiny --data ids.u16 --steps 3 --accum 1 --
 /// Entries of the tiny model's vocabulary.
 pub const VOCABULARY: usize = 64;
 
-/// A fresh folder.
+/// A new temporary folder in which commands run.
 pub struct Place(TempDir);
 
 /// What a command came to.
@@ -113,7 +113,7 @@ impl Outcome {
         outcome
     }
 
-    /// Ended well.
+    /// Checks that the exit status is 0.
     #[track_caller]
     pub fn ok(self) -> Outcome {
         assert_eq!(self.code, Some(0), "{}", self.err);

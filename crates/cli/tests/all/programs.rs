@@ -276,7 +276,7 @@ fn run_takes_open_shapes_from_the_values_and_keeps_states() {
     run("random:1").refused(1, &["whose shape is open", "nested literals"]);
     place.write("count.mil", COUNT);
     let count = |more: &str| place.run(&format!("run count.mil -i x=[1,2] --json {more}")).ok().objects()[0].clone();
-    // The state comes behind the outputs, and goes in again.
+    // The state comes after the outputs, and goes in again.
     assert_eq!(count("--output out")["outputs"][1]["name"], "total");
     assert_eq!(count("--state total=out/total.npy")["outputs"][1]["first"], serde_json::json!([2.0, 4.0]));
     place.run("run count.mil -i x=1 --state total=[1]").refused(1, &["total"]);

@@ -49,17 +49,17 @@ fn what_is_recorded_is_replayed_and_taken_apart() {
     let shown = place.run("recording show relu.anetrace --text").ok().out;
     assert!(shown.contains("relu.mil `main`") && shown.contains("func main<ios18>"), "{shown}");
 
-    place.run("recording extract relu.anetrace --out apart").ok();
+    place.run("recording extract relu.anetrace --out parts").ok();
     place
-        .run("run apart/program.mil --input x=apart/inputs.safetensors --output again --output-format safetensors")
+        .run("run parts/program.mil --input x=parts/inputs.safetensors --output again --output-format safetensors")
         .ok();
-    assert_eq!(place.read("again/outputs.safetensors").len() % 8, place.read("apart/outputs.safetensors").len() % 8);
+    assert_eq!(place.read("again/outputs.safetensors").len() % 8, place.read("parts/outputs.safetensors").len() % 8);
     let tensor = |file: &str| {
         let bytes = place.read(file);
         safetensors::SafeTensors::deserialize(&bytes).unwrap().tensor("y").unwrap().data().to_vec()
     };
-    assert_eq!(tensor("again/outputs.safetensors"), tensor("apart/outputs.safetensors"));
-    place.run("recording extract relu.anetrace --out apart").refused(1, &["is not empty"]);
+    assert_eq!(tensor("again/outputs.safetensors"), tensor("parts/outputs.safetensors"));
+    place.run("recording extract relu.anetrace --out parts").refused(1, &["is not empty"]);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_trace_is_laid_out_as_the_page_says() {
         }
         ends.push(to);
     }
-    assert_eq!(ends.into_iter().max(), Some(data.len()), "nothing lies behind the last tensor");
+    assert_eq!(ends.into_iter().max(), Some(data.len()), "nothing follows the last tensor");
 }
 
 /// The first lines of Python on the page, where there is a Python.

@@ -69,7 +69,7 @@ fn tokenizers_that_do_not_fit() {
     place
         .run("generate --checkpoint run")
         .refused(1, &["run: the model has no tokenizer", "give one with --tokenizer"]);
-    // A damaged tokenizer is not taken for a missing one.
+    // A damaged tokenizer is not treated as a missing one.
     place.write("run/tokenizer.json", "{");
     place.run("generate --checkpoint run").refused(1, &["run/tokenizer.json"]);
 }
@@ -169,7 +169,7 @@ fn folders_that_cannot_take_a_run() {
     let again = ["run: a run at step 3 is here", "resume it, or give another --out", "Give --resume"];
     place.run(&format!("{TINY} --out run")).refused(1, &again);
     place.run(&format!("{TINY} --out ids.u16")).refused(1, &["--out ids.u16: this is a file; give a folder"]);
-    // Nobody can make a folder below a file, not even the superuser.
+    // A folder below a file cannot be made, not even by the superuser.
     place.run(&format!("{TINY} --out ids.u16/run")).refused(1, &["--out ids.u16/run", "give another --out"]);
     fs::create_dir(place.path("locked")).unwrap();
     fs::set_permissions(place.path("locked"), fs::Permissions::from_mode(0o555)).unwrap();
@@ -178,7 +178,7 @@ fn folders_that_cannot_take_a_run() {
     } else {
         eprintln!("skipped: the superuser may write everywhere");
     }
-    // A checkpoint whose files are all damaged is told as such, with the file.
+    // A checkpoint whose files are all damaged is reported as such, with the file.
     place.write("run/step-000003/model.safetensors", "short");
     place.run("train --resume --out run").refused(1, &["no checkpoint can be read", "model.safetensors", "found 5"]);
 }
