@@ -65,7 +65,8 @@ fn any_program_is_timed_with_its_stages_and_steps() {
     assert!(steps.iter().any(|s| s["op"] == "softmax" && s["value"] == "y"), "{found}");
     steps.iter().for_each(|step| assert!(step["us"].is_number() && step["read_bytes"].is_number(), "{step}"));
 
-    // The steps are those of the function that was asked for, and values that are not finite are reported.
+    // The steps are those of the function that was asked for, and values that are not finite are
+    // reported.
     let found = one(&place, "bench program p.mil --function odd --steps --json --repeat 1 --input x=1 --seed 9");
     assert_eq!(found["function"], "odd");
     let found = one(&place, "bench program p.mil --function odd --repeat 1 --json --input x=1");
