@@ -2,18 +2,17 @@
 
 mod compiled;
 
-use std::path::Path;
 use std::time::Duration;
 
 use ferrane::mil::Function;
 use ferrane::tensor_io::{self, Format, TensorSource, Unnamed, arguments};
-use ferrane::{Call, Device, Numerics, Returned, Tensor, Tensors};
+use ferrane::{Call, Device, Numerics, Returned, Tensor, TensorSummary, Tensors};
 use serde_json::{Value, json};
 
 use crate::args::{OutputFormat, Run};
 use crate::error::{Error, Result};
 use crate::program::{self, Care};
-use crate::{audit, files, model, out};
+use crate::{audit, model, out};
 
 /// Values of an output that are shown.
 const FIRST: usize = 8;
@@ -42,37 +41,35 @@ pub fn run(args: Run) -> Result<()> {
 
 /// Writes and shows outputs.
 fn show(args: &Run, function: &str, device: &str, outputs: &Tensors, wall: Duration) -> Result<()> {
-    let written = match &args.output {
-        Some(folder) => write(folder, args.output_format, outputs)?,
-        None => vec![None; outputs.len()],
+    let format = match args.output_format {
+        OutputFormat::Npy => Format::Npy,
+        OutputFormat::Safetensors => Format::Safetensors,
     };
-    let shown: Vec<Shown> = outputs.iter().map(|(_, tensor)| Shown::of(tensor)).collect();
+    let written = args.output.as_ref().map(|folder| tensor_io::write_folder(folder, format, outputs)).transpose()?;
+    let file = |at: usize| written.as_ref().map(|paths| paths[at].display().to_string());
+    let shown: Vec<TensorSummary> = outputs.iter().map(|(_, tensor)| TensorSummary::of(tensor, FIRST)).collect();
     let ms = (wall.as_secs_f64() * 1e6).round() / 1e3;
     if args.json {
-        let output = |(((name, tensor), shown), file): ((&(String, Tensor), &Shown), &Option<String>)| {
+        let output = |(at, ((name, tensor), shown)): (usize, (&(String, Tensor), &TensorSummary))| {
             json!({
                 "name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape(), "min": finite(shown.min),
-                "max": finite(shown.max), "mean": finite(shown.mean), "not_finite": shown.odd,
-                "first": shown.first.iter().map(|v| finite(*v)).collect::<Vec<_>>(), "file": file,
+                "max": finite(shown.max), "mean": finite(shown.mean), "not_finite": shown.not_finite,
+                "first": shown.first.iter().map(|v| finite(*v)).collect::<Vec<_>>(), "file": file(at),
             })
         };
-        let outputs = outputs.iter().zip(&shown).zip(&written).map(output);
+        let outputs = outputs.iter().zip(&shown).enumerate().map(output);
         return out::line(json!({
             "program": args.program.display().to_string(), "function": function, "device": device,
             "wall_ms": ms, "outputs": outputs.collect::<Vec<_>>(),
         }));
     }
     out::line(format_args!("{function} on {device}: {ms} ms"))?;
-    for (((name, tensor), shown), file) in outputs.iter().zip(&shown).zip(&written) {
+    for (at, ((name, tensor), shown)) in outputs.iter().zip(&shown).enumerate() {
         out::line(format_args!("{name}: {} {:?}", tensor.dtype(), tensor.shape()))?;
         if !tensor.is_empty() {
-            let odd = if shown.odd > 0 { format!("  not finite {}", shown.odd) } else { String::new() };
-            out::line(format_args!("  min {}  max {}  mean {}{odd}", shown.min, shown.max, shown.mean))?;
-            let more = if tensor.len() > FIRST { ", …" } else { "" };
-            let first: Vec<String> = shown.first.iter().map(f64::to_string).collect();
-            out::line(format_args!("  [{}{more}]", first.join(", ")))?;
+            out::line(shown)?;
         }
-        if let Some(file) = file {
+        if let Some(file) = file(at) {
             out::line(format_args!("  written to {file}"))?;
         }
     }
@@ -139,49 +136,7 @@ fn value_error(error: tensor_io::Error) -> Error {
     if missing { error.hint("give each one, --input NAME=random:1 for example") } else { error }
 }
 
-/// The names of the files, one for each output.
-fn write(folder: &Path, format: OutputFormat, outputs: &Tensors) -> Result<Vec<Option<String>>> {
-    std::fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
-    if format == OutputFormat::Safetensors {
-        let path = folder.join("outputs.safetensors");
-        files::replace(&path, &tensor_io::write(Format::Safetensors, outputs)?)?;
-        return Ok(vec![Some(path.display().to_string()); outputs.len()]);
-    }
-    let one = |(name, tensor): &(String, Tensor)| {
-        // A name out of a package may be anything; a file's name must not lead out of the folder.
-        let safe = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-        let path = folder.join(format!("{}.npy", name.chars().map(safe).collect::<String>()));
-        files::replace(&path, &tensor_io::write(Format::Npy, &[(name.as_str(), tensor.clone())].into())?)?;
-        Ok(Some(path.display().to_string()))
-    };
-    outputs.iter().map(one).collect()
-}
-
 /// A number in JSON, which has no others.
 fn finite(value: f64) -> Value {
     if value.is_finite() { value.into() } else { Value::Null }
-}
-
-/// What is shown of an output. Extremes and mean are those of the finite numbers.
-struct Shown {
-    min: f64,
-    max: f64,
-    mean: f64,
-    odd: usize,
-    first: Vec<f64>,
-}
-
-impl Shown {
-    fn of(tensor: &Tensor) -> Shown {
-        let values: Vec<f64> = tensor.to_f64().collect();
-        let finite = || values.iter().copied().filter(|v| v.is_finite());
-        let count = finite().count();
-        Shown {
-            min: finite().fold(f64::INFINITY, f64::min),
-            max: finite().fold(f64::NEG_INFINITY, f64::max),
-            mean: finite().sum::<f64>() / count as f64,
-            odd: values.len() - count,
-            first: values.into_iter().take(FIRST).collect(),
-        }
-    }
 }

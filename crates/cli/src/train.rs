@@ -4,7 +4,6 @@ mod restart;
 mod show;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane::llm::sample::Sampler;
@@ -17,7 +16,7 @@ use ferrane_host::memory::peak_resident;
 
 use crate::args::{Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, model, out, timeline_file};
+use crate::{cost, files, model, out, timeline_file};
 use show::Show;
 
 /// Number of tokens of the sample text after a run.
@@ -35,7 +34,7 @@ pub fn run(args: Train) -> Result<()> {
     let machine = args.machine.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
     let timeline = args.timeline.as_deref().map(timeline_file::open).transpose()?;
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = files::stop_on_ctrl_c("micro-step")?;
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
     let step = stored.as_ref().map(StoredRun::step);
     let mut active = 0;
@@ -57,7 +56,6 @@ pub fn run(args: Train) -> Result<()> {
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
-    stop_on_ctrl_c(&stop)?;
     let result = session.run(&mut |event| show.event(event), &stop);
     show.finish();
     if let Some((file, timeline)) = timeline {
@@ -165,19 +163,6 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     }
     o.run.out = args.out.clone();
     o
-}
-
-/// Makes Ctrl-C and SIGTERM set the flag. A second one ends the process immediately; the last
-/// checkpoint stays intact.
-fn stop_on_ctrl_c(stop: &Arc<AtomicBool>) -> Result<()> {
-    let flag = stop.clone();
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        out::note("\nstopping after this micro-step; press Ctrl-C again to stop at once");
-    })
-    .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))
 }
 
 /// A text by the trained model, on the session's device. `None` if the run has no tokenizer, or,

@@ -66,7 +66,8 @@ pub use ferrane_device::backend::Events;
 pub use ferrane_device::{
     Artifact, Bindings, BoundProcedure, Call, CallRecord, CompileOptions, Computer, Device, Error, ErrorKind, Event,
     Executable, Footprint, Foreign, Layout, Memory, Port, Procedure, ProgramSource, ProgramState, ReadAccess, Request,
-    Result, Returned, Stats, Submission, Surface, Tensor, TensorDistance, Tensors, WriteAccess, fits_surfaces, remedy,
+    Result, Returned, Stats, Submission, Surface, Tensor, TensorDistance, TensorSummary, Tensors, WriteAccess,
+    fits_surfaces, remedy,
 };
 /// IEEE half precision, the elements of [`ReadAccess::f16s`].
 pub use ferrane_host::f16;

@@ -1,9 +1,10 @@
 //! The formats of tensor files, and reading and writing a file of any of them.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrane_device::{Tensor, Tensors};
+use ferrane_host::fs::{self, Durability};
 use ferrane_host::map::Mapped;
 
 use crate::{Error, Result, npy, npz, safetensors};
@@ -99,5 +100,51 @@ pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
         }
         Format::Npz => npz::write(tensors),
         Format::Safetensors => safetensors::to_bytes(tensors),
+    }
+}
+
+/// Writes tensors to files in a folder, which is created if it does not exist, and returns the path
+/// for each tensor: `NAME.npy` for each, or `outputs.npz` or `outputs.safetensors` for all. A
+/// character of a name that could lead out of the folder becomes `_`. Files are replaced whole or
+/// not at all.
+///
+/// # Errors
+/// As [`write`]; [`Error::Io`] with the path.
+pub fn write_folder(folder: &Path, format: Format, tensors: &Tensors) -> Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::from(e).at(folder))?;
+    let store = |name: &str, tensors: &Tensors| {
+        let path = folder.join(format!("{name}.{}", format.extension()));
+        let bytes = write(format, tensors)?;
+        fs::replace(&path, &bytes, Durability::Synced).map_err(|e| Error::from(e).at(&path))?;
+        Ok(path)
+    };
+    if format.has_names() {
+        return Ok(vec![store("outputs", tensors)?; tensors.len()]);
+    }
+    let safe = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let one = |(name, tensor): &(String, Tensor)| {
+        store(&name.chars().map(safe).collect::<String>(), &[(name.as_str(), tensor.clone())].into())
+    };
+    tensors.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_not_lead_out_of_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("out");
+        let x = Tensor::fp32(&[2], &[1.0, 2.0]).unwrap();
+        let tensors = Tensors::from([("../x", x.clone()), ("y", x.clone())]);
+        let paths = write_folder(&inside, Format::Npy, &tensors).unwrap();
+        assert_eq!(paths, [inside.join("___x.npy"), inside.join("y.npy")]);
+        assert_eq!(read(&paths[0], "").unwrap(), x);
+        let paths = write_folder(&inside, Format::Npz, &tensors).unwrap();
+        assert_eq!(paths, [inside.join("outputs.npz"), inside.join("outputs.npz")]);
+        assert_eq!(read(&paths[1], "y").unwrap(), x);
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(write_folder(&folder.path().join("file"), Format::Npy, &tensors).is_err());
     }
 }

@@ -36,7 +36,7 @@ mod tensor_source;
 
 pub use arguments::{Unnamed, arguments, values};
 pub use error::Error;
-pub use format::{Format, read, write};
+pub use format::{Format, read, write, write_folder};
 pub use tensor_source::TensorSource;
 
 /// The result of a fallible function of this crate.
