@@ -3,13 +3,12 @@
 //!
 //! A claim is evidence, not truth. Claims contradict each other, and all are kept: a
 //! [`Profile`](crate::Profile) states for one machine which it rests on and which it overrules. Ids
-//! that begin with `C` are those of the published list of claims; ids that begin with `F` are ours,
-//! for tables and findings of the same sources that values need.
+//! that begin with `C` are those of the published list of claims, which is complete; any other claim
+//! has an id that begins with `F`, in `further.toml`.
 //!
 //! The machines of a claim are recorded twice: in the words of its source ([`Stated`]) and in our
 //! names ([`Applies`]), because sources spell machines in some forty ways, and one of them calls
 //! the whole family H13 "M1".
-//! machines in some forty ways, and one means the whole family H13 by "M1".
 
 mod version;
 
