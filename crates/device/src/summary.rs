@@ -15,7 +15,7 @@ pub struct TensorSummary {
     pub mean: f64,
     /// Number of elements that are infinite or NaN.
     pub not_finite: usize,
-    /// Number of elements.
+    /// Number of elements of the tensor, of which `first` may hold fewer.
     pub len: usize,
     /// The first elements, row-major.
     pub first: Vec<f64>,

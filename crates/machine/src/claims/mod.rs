@@ -3,8 +3,8 @@
 //!
 //! A claim is evidence, not truth. Claims contradict each other, and all are kept: a
 //! [`Profile`](crate::Profile) states for one machine which it rests on and which it overrules. Ids
-//! that begin with `C` are those of the published list of claims, which is complete; any other claim
-//! has an id that begins with `F`, in `further.toml`.
+//! that begin with `C` are those of the published list of claims, which is complete; any other
+//! claim has an id that begins with `F`, in `further.toml`.
 //!
 //! The machines of a claim are recorded twice: in the words of its source ([`Stated`]) and in our
 //! names ([`Applies`]), because sources spell machines in some forty ways, and one of them calls
