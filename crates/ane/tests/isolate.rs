@@ -121,7 +121,7 @@ mod linux {
         let error = submission.wait().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Crashed, "{error}");
         assert!(error.message().contains("before it had answered (signal: 9 (SIGKILL))"), "{error}");
-        assert!(error.remedy().contains("fresh process"));
+        assert!(error.remedy().contains("new process"));
         // Programs in it are lost until they are loaded again.
         assert_eq!(request.evaluate().unwrap_err().kind(), ErrorKind::Crashed);
         let other = load(&device);
