@@ -40,17 +40,20 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
 /// The remedy on the command line, for errors whose message cannot name it.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<String> {
     let session = error.downcast_ref::<SessionError>();
-    let run = error.downcast_ref::<run::Error>();
-    let text = match (session, run, error.downcast_ref::<model::Error>()) {
-        (Some(SessionError::NothingToResume(_)), ..) => "Leave --resume out to begin a run.".to_string(),
-        (Some(SessionError::OtherStart { field, .. }), ..) => {
-            format!("Leave --{field} out, or begin another run with another --out.")
-        }
-        (_, Some(run::Error::Exists { .. }), _) => "Give --resume to continue it.".to_string(),
-        (_, _, Some(model::Error::Missing(_))) => "`ferrane train` makes one.".to_string(),
-        _ => return None,
+    // A transparent error stands for the one in it, which the chain of causes leaves out.
+    let model = match (session, error.downcast_ref::<generate::Error>()) {
+        (Some(SessionError::Model(model)), _) | (_, Some(generate::Error::Model(model))) => Some(model),
+        _ => error.downcast_ref::<model::Error>(),
     };
-    Some(text)
+    match (session, model) {
+        (_, Some(model::Error::Missing(_))) => Some("`ferrane train` makes one.".into()),
+        (Some(SessionError::NothingToResume(_)), _) => Some("Leave --resume out to begin a run.".into()),
+        (Some(SessionError::OtherStart { field, .. }), _) => {
+            Some(format!("Leave --{field} out, or begin another run with another --out."))
+        }
+        (Some(SessionError::Run(run::Error::Exists { .. })), _) => Some("Give --resume to continue it.".into()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -68,7 +68,9 @@ fn an_evaluation_that_fails_for_good_stops_the_run_with_all_that_was_done() {
 fn a_load_that_fails_once_is_repeated_and_a_compile_that_fails_says_so() {
     let place = place();
     let outcome = run(&place, "compile:3=fail", &line("parts"));
-    assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""));
+    let events = outcome.objects();
+    let kinds: Vec<&str> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+    assert_eq!((outcome.code, &kinds[..]), (Some(1), &["prepared"][..]));
     for words in ["ANECCompile() FAILED", "Nothing was trained yet"] {
         assert!(outcome.err.contains(words), "no `{words}` in {}", outcome.err);
     }
@@ -102,8 +104,9 @@ fn a_kill_loses_no_more_than_the_updates_since_the_checkpoint() {
     let saved = killed.out.matches("\"event\":\"saved\"").count();
     assert!(saved > 0 && !killed.out.contains("\"event\":\"finished\""), "{}", killed.out);
     let resumed = place.run("train --resume --json --out parts").ok();
-    let begun = &resumed.objects()[0];
-    assert_eq!(begun["step"], 6 * saved);
+    let events = resumed.objects();
+    let started = events.iter().find(|event| event["event"] == "started").unwrap();
+    assert_eq!(started["step"], 6 * saved);
     same(&place);
 }
 

@@ -102,7 +102,7 @@ fn what_has_no_backward_program() {
     let place = net();
     place.run("grad net.mil --output zz -o b.mil").refused(1, &["`zz`", "has none", "did you mean `z`?"]);
     place.run("grad net.mil --input k -o b.mil").refused(1, &["`k`", "fp16 or fp32", "int32"]);
-    place.run("grad net.mil --lift y -o b.mil").refused(1, &["`y`", "is not a `const`"]);
+    place.run("grad net.mil --lift y -o b.mil").refused(1, &["`y`", "not a `const`"]);
     place.run("grad net.mil --function mian -o b.mil").refused(1, &["did you mean `main`"]);
     place.run("grad net.mil -o b.onnx").refused(1, &["b.onnx", ".mlpackage"]);
     place.run("grad net.mil -o - --json").refused(1, &["standard output"]);

@@ -12,8 +12,9 @@ fn json_is_one_object_a_line_and_nothing_else() {
     assert_eq!(run.err, "");
     let events = run.objects();
     let kinds: Vec<&str> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["started", "validated", "update", "update", "validated", "update", "saved", "finished"]);
-    let record = &events[2]["record"];
+    let first = ["prepared", "compiled", "started", "validated", "update"];
+    assert_eq!(kinds, [&first[..], &["update", "validated", "update", "saved", "finished"]].concat());
+    let record = &events[4]["record"];
     for name in ["step", "loss", "lr", "grad_norm", "loss_scale", "tokens"] {
         assert!(record[name].is_number(), "{name} in {record}");
     }
@@ -139,6 +140,6 @@ impl Outcome {
     /// Without arguments the command shows how it is used.
     fn refused_usage(self) {
         assert_eq!(self.code, Some(2));
-        assert!(self.err.contains("Usage: ferrane <COMMAND>"), "{}", self.err);
+        assert!(self.err.contains("Usage: ferrane [OPTIONS] <COMMAND>"), "{}", self.err);
     }
 }
