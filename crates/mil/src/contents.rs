@@ -14,10 +14,10 @@ const SHOWN: usize = 5;
 /// What is in a program.
 ///
 /// ```
-/// use ferrane_mil::{Builder, DataType, Type, contents::Contents};
+/// use ferrane_mil::{Builder, DataType, Opset, Type, contents::Contents};
 ///
 /// # fn main() -> Result<(), ferrane_mil::MilError> {
-/// let mut b = Builder::new("main", "ios18");
+/// let mut b = Builder::new("main", Opset::IOS18);
 /// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
 /// let y = b.op("relu", "y", [("x", x.into())])?;
 /// let contents = Contents::of(&b.finish(&[("y", y)])?);
