@@ -10,7 +10,7 @@
 //!
 //! * An fp16 value is represented by an `f32` that holds it exactly.
 //! * A function that returns an fp16 value rounds the exact result once, unless its rule is a chain
-//! of rounded steps; its documentation then lists the steps.
+//!   of rounded steps; its documentation then lists the steps.
 //! * No function panics, for any bit pattern.
 //!
 //! Why sums are integers: a product is a whole number of accumulator units, so a sum is exact and

@@ -46,7 +46,7 @@ pub(super) fn write(scratch: &Scratch) -> Result<()> {
         format!(
             "mkdir built && cp {text} model.txt && ferrane assemble model.txt -o built/model.hwx && cp built/model.hwx conv.hwx"
         ),
-        "ferrane recording make fixture.mil --runs 2 model.anetrace".to_owned(),
+        "ferrane recording make fixture.mil --runs 2 --out model.anetrace".to_owned(),
         "mkdir my-mac && cp model.anetrace my-mac/".to_owned(),
         format!("{TRAIN} --out runs/default"),
         format!("{TRAIN} --data stories.txt --out runs/mine"),
