@@ -1,8 +1,8 @@
 //! Convolutions and their transposes.
 //!
-//! Both are one bilinear map: element `i` of the short side is multiplied with element
-//! `i · stride + j · dilation - pad` of the long side through weight element `j`. `conv` goes from
-//! long to short, `conv_transpose` from short to long, and the weight's gradient correlates the two.
+//! Both are one bilinear map: through weight element `j`, element `i` of the short side is
+//! multiplied with element `i · stride + j · dilation - pad` of the long side. `conv` goes from
+//! long to short, `conv_transpose` from short to long, and the weight's gradient correlates both.
 //! Padding is applied and removed by ops of its own, so that every case is the same map without
 //! padding. Engines and coremltools reject a dilated convolution whose weight is computed; for such
 //! a weight (or cotangent) the zeros are inserted explicitly.

@@ -152,6 +152,12 @@ impl Scratch {
         let mut shell = Command::new("bash");
         shell.args(["-e", "-o", "pipefail", "-c", line]).current_dir(self.clone_folder()).stdin(Stdio::null());
         shell.env("PATH", path).env("TMPDIR", self.temporary());
+        // Pages write below `~`; the tools of Rust stay where they are.
+        let home = std::env::home_dir().unwrap_or_default();
+        for (variable, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+            shell.env(variable, std::env::var_os(variable).unwrap_or_else(|| home.join(folder).into()));
+        }
+        shell.env("HOME", self.temporary());
         let output = shell.output().map_err(|e| format!("cannot run bash: {e}"))?;
         if output.status.success() { Ok(()) } else { Err(printed(&output)) }
     }
