@@ -109,7 +109,7 @@ pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
 /// not at all.
 ///
 /// # Errors
-/// As [`write`]; [`Error::Io`] with the path.
+/// As [`write()`]; [`Error::Io`] with the path.
 pub fn write_folder(folder: &Path, format: Format, tensors: &Tensors) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder).map_err(|e| Error::from(e).at(folder))?;
     let store = |name: &str, tensors: &Tensors| {
