@@ -283,7 +283,7 @@ mod tests {
         &file[find(file, offset, dtype, elements, Strictness::Strict).unwrap().0]
     }
 
-    /// The bytes of weight-blob §2, without the defects in §4.
+    /// The bytes of weight-blob §2, without the defects of weight-blob §4.
     #[test]
     fn headers_are_right() {
         let values: Vec<f32> = (0..6).map(|i| i as f32).collect();
