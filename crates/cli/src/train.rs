@@ -37,13 +37,7 @@ pub fn run(args: Train) -> Result<()> {
     let stop = files::stop_on_ctrl_c("micro-step")?;
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
     let step = stored.as_ref().map(StoredRun::step);
-    let mut active = 0;
-    let mut listen = |event: &Event| {
-        if let Event::Prepared { active: ids, .. } = event {
-            active = *ids;
-        }
-        show.event(event);
-    };
+    let mut listen = |event: &Event| show.event(event);
     let session = match stored {
         Some(stored) => stored.resume(options.clone(), device.as_ref(), &mut listen),
         None => Session::begin(options.clone(), device.as_ref(), &mut listen),
@@ -52,7 +46,7 @@ pub fn run(args: Train) -> Result<()> {
         Ok(session) => session,
         Err(error) => return restart::after(failed(error, &args.out, step), &args, step, &mut show),
     };
-    let predicted = machine.map(|(name, model)| predicted(&session, active, name, &model)).transpose()?;
+    let predicted = machine.map(|(name, model)| predicted(&session, name, &model)).transpose()?;
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
@@ -86,11 +80,10 @@ pub fn run(args: Train) -> Result<()> {
 /// Predicts the time of a micro-step on a machine.
 fn predicted<'a>(
     session: &Session,
-    active: usize,
     name: &'a str,
     model: &ferrane::machine::cost::CostModel,
 ) -> Result<(&'a str, StepCost)> {
-    let step = cost::step(session.shape(), active, model)?;
+    let step = cost::step(session.shape(), session.active_ids(), model)?;
     Ok((name, step.ok_or_else(|| Error::new(format!("--machine {name}: its profile has no data about the CPU")))?))
 }
 

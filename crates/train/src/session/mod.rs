@@ -132,6 +132,7 @@ impl StoredRun {
         self.check(&options)?;
         let StoredRun { options: before, store, checkpoint } = self;
         let kept = Tokenizer::find(store.root())?;
+        let has_tokenizer = kept.is_some();
         // The tokenizer in the run's folder; its original file may no longer exist.
         let tokenizer = match (&options.tokenizer, &before.tokenizer) {
             (Some(named), before) if before.as_ref() != Some(named) || kept.is_none() => {
@@ -158,7 +159,7 @@ impl StoredRun {
             tokenizer,
             ids,
             vocabulary,
-            Start::StoredRun(store, Box::new(checkpoint)),
+            Start::StoredRun { store, checkpoint: Box::new(checkpoint), has_tokenizer },
             events,
         )
     }
@@ -167,7 +168,12 @@ impl StoredRun {
 /// The initial weights of a session, or the checkpoint that it resumes.
 enum Start {
     New(Box<Config>, Weights),
-    StoredRun(Store, Box<Checkpoint>),
+    StoredRun {
+        store: Store,
+        checkpoint: Box<Checkpoint>,
+        /// The run's folder has the tokenizer of the session.
+        has_tokenizer: bool,
+    },
 }
 
 impl Session {
@@ -233,7 +239,7 @@ impl Session {
         Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
         let (config, weights) = match &start {
             Start::New(config, weights) => (&**config, weights),
-            Start::StoredRun(_, checkpoint) => (&checkpoint.config, &checkpoint.weights),
+            Start::StoredRun { checkpoint, .. } => (&checkpoint.config, &checkpoint.weights),
         };
         events(&Event::Prepared { config: Box::new(config.clone()), tokens: ids.len(), active: vocabulary.len() });
         let shape = options.shape(config);
@@ -246,6 +252,7 @@ impl Session {
                 Box::new(pipeline)
             }
         };
+        let has_tokenizer = matches!(start, Start::StoredRun { has_tokenizer: true, .. });
         let out = options.run.out.clone();
         let kept = options.absolute();
         let record = serde_json::to_value(&kept).unwrap_or_default();
@@ -254,12 +261,12 @@ impl Session {
             Start::New(config, weights) => {
                 Run::new(kept.run, *config, weights, ids, engine)?.with_origin(record, source, None)
             }
-            Start::StoredRun(store, checkpoint) => {
+            Start::StoredRun { store, checkpoint, .. } => {
                 let before = checkpoint.state.options.clone();
                 Run::resume(kept.run, store, *checkpoint, ids, engine)?.with_origin(record, source, Some(&before))
             }
         };
-        if let Some(tokenizer) = &tokenizer {
+        if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !has_tokenizer) {
             keep_tokenizer(tokenizer, &out)?;
         }
         Ok(Session { run, shape, tokenizer, device: device.cloned() })
@@ -308,6 +315,11 @@ impl Session {
     /// The state as of the last update, with the ids that the loss runs over.
     pub fn state(&self) -> &State {
         self.run.state()
+    }
+
+    /// Number of ids that the loss runs over.
+    pub fn active_ids(&self) -> usize {
+        self.state().compaction.as_ref().map_or(self.config().vocab, Compaction::len)
     }
 
     /// What determines the kernels' layouts: model, window, residual and weight form.
