@@ -64,7 +64,8 @@ impl ExecutablePlan {
             AlignedBuf::new(constant_bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
         for buffer in &mut buffers {
             if let Some(data) = buffer.data.take() {
-                constants[buffer.start..buffer.start + data.len()].copy_from_slice(&data);
+                let end = buffer.start + buffer.bytes().unwrap_or(0);
+                data.write(&mut constants[buffer.start..end]).map_err(|e| Error::new(ErrorKind::Evaluate, e))?;
             }
         }
         for step in initial {
@@ -134,7 +135,7 @@ fn run(table: &Table, step: &Resolved, memory: &mut Memory<'_>) -> Result<()> {
     table.run(&step.step, memory, &step.reads, &step.writes, &step.bases)
 }
 
-fn resolve(step: Step, buffers: &[Buffer]) -> Resolved {
+fn resolve(step: Step, buffers: &[Buffer<'_>]) -> Resolved {
     let access = |v: &View| {
         let (low, high) = v.span();
         let (buffer, size) = (&buffers[v.buffer], v.storage.bytes());

@@ -22,6 +22,7 @@
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | blocking for the caches, and tasks for the threads |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
+//! | `prepacked`, `unfold`, `fir` | what convolutions add: rows packed once, columns read from an image, weighted sums of shifted rows |
 //! | `vector` | the operations that the kernels need of an instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
@@ -34,19 +35,27 @@ mod drive;
 mod error;
 mod finish;
 // For instruction sets that convert fp16 in parallel with multiply-adds: AVX-512.
+mod fir;
 #[cfg(target_arch = "x86_64")]
 mod halves;
 mod isa;
 mod pack;
+mod prepacked;
 mod scratch;
 mod skinny;
 mod tile;
+mod unfold;
 mod vector;
 mod view;
 use drive::Product;
 pub use error::GemmError;
 use finish::{Finish, Store, StridedOutput};
+pub(crate) use fir::fir;
 use isa::Kernels;
+pub(crate) use prepacked::{Columns, Panels};
+pub(crate) use scratch::with_scratch;
+pub use unfold::Pixels;
+pub(crate) use unfold::{SLACK, Unfolded};
 use vector::{ElementType, Factor};
 use view::Grid;
 pub use view::{View, ViewMut};
@@ -275,7 +284,7 @@ impl Operand<'_> {
             Self::F16(v) => (ElementType::F16, v.data().as_ptr().cast(), v.grid()),
             Self::I8(v) => (ElementType::I8, v.data().as_ptr().cast(), v.grid()),
         };
-        let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride };
+        let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride, tables: None };
         Factor { address: data.wrapping_add(grid.origin(offset) * factor.size()), ..factor }
     }
 }
@@ -355,6 +364,7 @@ impl GemmJob<'_> {
         let product = Product {
             kernels: self.kernels,
             lhs: self.lhs.factor(item.lhs),
+            packed: None,
             rhs: self.rhs.t().factor(item.rhs),
             out: StridedOutput { store, row: grid.row_stride, col: grid.col_stride },
             finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },

@@ -15,7 +15,7 @@ mod structured;
 mod tensor_op;
 mod view;
 
-pub(crate) use buffer::{Access, Buffer, MemorySpace};
+pub(crate) use buffer::{Access, Buffer, ConstantContent, MemorySpace, WeightBytes};
 pub(crate) use chain::{
     Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Masked, SLOTS, SegmentMatrix,
     TileLocation,
@@ -25,6 +25,8 @@ pub(crate) use group::{FusedLoop, Group, Instruction, Reg};
 pub(crate) use nest::Nest;
 pub(crate) use policy::Policy;
 pub(crate) use step::{MAX_READS, MAX_WRITES, Step, StepKind};
-pub(crate) use structured::{Along, Conv, Matmul, Norm, NormForm, Pool, PoolForm, Reduce, Reduction, Window};
+pub(crate) use structured::{
+    Along, Conv, Matmul, Norm, NormForm, PackedConv, Pool, PoolForm, Reduce, Reduction, Window,
+};
 pub(crate) use tensor_op::{TensorOpStep, TensorOperand};
 pub(crate) use view::{Storage, View, is_dense, reshape_strides, row_major};

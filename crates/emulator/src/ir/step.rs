@@ -6,7 +6,7 @@
 use super::chain::Chain;
 use super::group::Group;
 use super::nest::Nest;
-use super::structured::{Conv, Matmul, Norm, Pool, Reduce};
+use super::structured::{Conv, Matmul, Norm, PackedConv, Pool, Reduce};
 use super::tensor_op::TensorOpStep;
 use super::view::View;
 
@@ -49,6 +49,8 @@ pub(crate) enum StepKind {
     Norm(Norm),
     /// Convolution: reads x, weight, and a bias if `bias`.
     Conv(Conv),
+    /// Convolution with packed weights.
+    PackedConv(PackedConv),
     /// Pooling over a sliding window.
     Pool(Pool),
     /// `out[i…] = x[maps[0][i0], …]`, any storage.

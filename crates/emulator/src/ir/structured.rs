@@ -1,5 +1,8 @@
 //! Operations of steps beyond element-wise ones: products, reductions, normalizations, windows.
 
+use std::sync::Arc;
+
+use ferrane_host::conv;
 use ferrane_host::gemm::BatchOffsets;
 
 use super::nest::Nest;
@@ -86,6 +89,15 @@ pub(crate) enum NormForm {
 pub(crate) struct Conv {
     pub groups: usize,
     pub window: Window,
+    pub bias: bool,
+    pub round: bool,
+}
+
+/// A convolution with constant weights, which are packed for it: reads x, the packed weights, and
+/// perhaps a dense fp32 bias. The results of one image are dense.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedConv {
+    pub conv: Arc<conv::Conv>,
     pub bias: bool,
     pub round: bool,
 }

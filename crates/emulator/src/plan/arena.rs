@@ -10,7 +10,7 @@ fn too_large() -> Error {
 }
 
 /// Bytes of a buffer, rounded up to whole cache lines so that neighbors share none.
-fn size(buffer: &Buffer) -> Result<usize> {
+fn size(buffer: &Buffer<'_>) -> Result<usize> {
     let bytes = buffer.bytes().and_then(|b| b.max(1).checked_next_multiple_of(ALIGN));
     bytes.filter(|&b| b <= isize::MAX as usize).ok_or_else(too_large)
 }
@@ -20,7 +20,7 @@ fn size(buffer: &Buffer) -> Result<usize> {
 ///
 /// Large buffers come first, each at the lowest offset where it fits. This is simple, and close to
 /// the optimum for layered programs.
-pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
+pub(super) fn assign(buffers: &mut [Buffer<'_>], steps: &[Step]) -> Result<usize> {
     let mut alive: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
         for view in step.reads.iter().chain(&step.writes) {
@@ -59,10 +59,19 @@ pub(super) fn assign(buffers: &mut [Buffer], steps: &[Step]) -> Result<usize> {
     Ok(total)
 }
 
-/// Lays out the constants. Returns their total size in bytes.
-pub(super) fn assign_constants(buffers: &mut [Buffer]) -> Result<usize> {
+/// Lays out the constants that a step uses; the others lose their content. Returns their total size
+/// in bytes.
+pub(super) fn assign_constants<'s>(buffers: &mut [Buffer<'_>], steps: impl Iterator<Item = &'s Step>) -> Result<usize> {
+    let mut used = vec![false; buffers.len()];
+    for view in steps.flat_map(|step| step.reads.iter().chain(&step.writes)) {
+        used[view.buffer] = true;
+    }
     let mut total = 0usize;
-    for buffer in buffers.iter_mut().filter(|b| b.space == MemorySpace::Constant) {
+    for (buffer, used) in buffers.iter_mut().zip(used).filter(|(b, _)| b.space == MemorySpace::Constant) {
+        if !used {
+            buffer.data = None;
+            continue;
+        }
         buffer.start = total;
         total = total.checked_add(size(buffer)?).ok_or_else(too_large)?;
     }
@@ -74,7 +83,7 @@ mod tests {
     use super::*;
     use crate::ir::{Nest, StepKind, Storage, View};
 
-    fn buffer(elements: usize) -> Buffer {
+    fn buffer(elements: usize) -> Buffer<'static> {
         Buffer { space: MemorySpace::Arena, storage: Storage::U8, elements, sole: true, data: None, start: 0 }
     }
 

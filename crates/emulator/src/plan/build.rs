@@ -6,7 +6,9 @@ use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, 
 use super::args::{Args, floats};
 use super::member::Open;
 use super::ports::Ports;
-use crate::ir::{Buffer, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major};
+use crate::ir::{
+    Buffer, ConstantContent, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major,
+};
 use crate::refusal::unsupported;
 
 /// The highest rank of a value. Lowering a `tile` doubles it internally.
@@ -19,8 +21,8 @@ const FOLD_FLOOR: usize = 1 << 20;
 const FOLD_TIMES: usize = 8;
 
 /// The result of a lowering.
-pub(super) struct Lowered {
-    pub buffers: Vec<Buffer>,
+pub(super) struct Lowered<'a> {
+    pub buffers: Vec<Buffer<'a>>,
     pub steps: Vec<Step>,
     /// Steps that depend only on constants, to be run once.
     pub initial: Vec<Step>,
@@ -31,7 +33,7 @@ pub(super) struct Lowering<'a> {
     pub weights: &'a Weights,
     pub policy: Policy<'a>,
     pub opset: Opset,
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<Buffer<'a>>,
     /// The view of each value, once it is known.
     pub views: Vec<Option<View>>,
     /// The home of each value: the view where it must end up, if any.
@@ -79,7 +81,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    pub(super) fn run(mut self, ports: &Ports) -> Result<Lowered> {
+    pub(super) fn run(mut self, ports: &Ports) -> Result<Lowered<'a>> {
         let procedure = &ports.procedure;
         let mut inputs = ports.inputs.iter().filter_map(|&i| Some((i, procedure.inputs.get(i)?)));
         let mut states = procedure.states.iter().enumerate();
@@ -198,7 +200,7 @@ impl<'a> Lowering<'a> {
         unsupported(&self.label.0, reason)
     }
 
-    fn add(&mut self, buffer: Buffer) -> usize {
+    fn add(&mut self, buffer: Buffer<'a>) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
@@ -212,10 +214,10 @@ impl<'a> Lowering<'a> {
         View { buffer, storage, offset: 0, shape: shape.to_vec(), strides }
     }
 
-    /// A new buffer with the bytes of a constant.
-    pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: Vec<u8>) -> View {
-        let elements = shape.iter().product();
-        self.stated += data.len();
+    /// A new buffer with the content of a constant.
+    pub(super) fn constant(&mut self, storage: Storage, shape: &[usize], data: ConstantContent<'a>) -> View {
+        let elements = shape.iter().product::<usize>();
+        self.stated += elements.saturating_mul(storage.bytes());
         let buffer = self.add(Buffer {
             space: MemorySpace::Constant,
             storage,
@@ -228,7 +230,7 @@ impl<'a> Lowering<'a> {
     }
 
     pub(super) fn constant_floats(&mut self, shape: &[usize], values: &[f32]) -> View {
-        self.constant(Storage::F32, shape, bytemuck::cast_slice(values).to_vec())
+        self.constant(Storage::F32, shape, ConstantContent::Made(bytemuck::cast_slice(values).to_vec()))
     }
 
     /// The view that a value is to be written to: its home, or a new buffer.
@@ -267,7 +269,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn stage(&mut self, value: ValueId, constant: &Constant) -> Result<View> {
+    fn stage(&mut self, value: ValueId, constant: &'a Constant) -> Result<View> {
         // Weights of products are kept as fp32: otherwise the product would widen them at every
         // evaluation.
         let product = |op: &Op| matches!(op.name.as_str(), "matmul" | "linear" | "conv");
@@ -281,7 +283,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// A constant in memory.
-    pub(super) fn stage_as(&mut self, constant: &Constant, widen: bool) -> Result<View> {
+    pub(super) fn stage_as(&mut self, constant: &'a Constant, widen: bool) -> Result<View> {
         let ty = constant.ty();
         let (Some(dtype), Some(shape)) = (ty.dtype(), ty.shape()) else {
             return Err(self.fail(format!("a constant of type {ty} is not a tensor")));
@@ -289,7 +291,11 @@ impl<'a> Lowering<'a> {
         check_shape(&self.label.0, &shape)?;
         let storage = self.policy.storage(dtype);
         let missing = || unsupported("const", format!("the elements of a constant of type {ty} are not there"));
-        if dtype == DataType::Fp16 && (widen || storage == Some(Storage::F32)) {
+        if dtype == DataType::Fp16 && widen {
+            let bytes = constant.bytes(self.weights).filter(|b| Some(b.len()) == ty.bytes()).ok_or_else(missing)?;
+            return Ok(self.constant(Storage::F32, &shape, ConstantContent::Widened(bytes)));
+        }
+        if dtype == DataType::Fp16 && storage == Some(Storage::F32) {
             let values = floats(constant, self.weights).ok_or_else(missing)?;
             return Ok(self.constant_floats(&shape, &values));
         }
@@ -299,7 +305,7 @@ impl<'a> Lowering<'a> {
         if Some(bytes.len()) != ty.bytes() {
             return Err(missing());
         }
-        Ok(self.constant(storage, &shape, bytes.to_vec()))
+        Ok(self.constant(storage, &shape, ConstantContent::Stated(bytes)))
     }
 
     /// True for values known at compile time.

@@ -31,7 +31,7 @@ struct Scores {
 
 /// The columns that the mask of a chain hides. The chain must consist of scores, scaling, a
 /// constant mask, a softmax, and optionally the product with values.
-pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<Causal> {
+pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer<'_>]) -> Option<Causal> {
     let mut stages = chain.stages.iter();
     let ChainStage::Product(ChainProduct { lhs, rhs, to, size, scale, bias: None, round: true }) = stages.next()?
     else {
@@ -78,7 +78,7 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer]) -> Option<
         }
         _ => None,
     })?;
-    let (limits, distance) = limits(chain, mask, operand, buffers[mask.buffer].data.as_ref()?)?;
+    let (limits, distance) = limits(chain, mask, operand, buffers[mask.buffer].data.as_ref()?.bytes()?)?;
     // Scores of a quarter of the distance, on either side, leave half of it, which is far more than
     // the 104 below which e^x is zero and than what rounding to fp16 can add.
     let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);

@@ -36,7 +36,7 @@ const SEGMENTS: usize = 1 << 14;
 const ALONE: usize = 32 * 1024;
 
 /// Replaces the members of each chain by the chain.
-pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer]) -> Vec<Step> {
+pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
     if !policy.fuses {
         return steps;
     }
@@ -87,7 +87,7 @@ struct Value {
 struct Builder<'a> {
     members: &'a [Step],
     others: Vec<&'a Step>,
-    buffers: &'a [Buffer],
+    buffers: &'a [Buffer<'a>],
     /// All rows, and columns.
     rows: usize,
     cols: usize,
@@ -146,7 +146,7 @@ fn size(view: &View) -> Option<(usize, usize)> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(steps: &'a [Step], at: usize, n: usize, buffers: &'a [Buffer]) -> Option<Builder<'a>> {
+    fn new(steps: &'a [Step], at: usize, n: usize, buffers: &'a [Buffer<'a>]) -> Option<Builder<'a>> {
         let members = &steps[at..at + n];
         let others = steps[..at].iter().chain(&steps[at + n..]).collect();
         // The widest of the first member's operands: for a reduction, the read.

@@ -6,6 +6,7 @@ use ferrane_mil::{DataType, Op, weights};
 
 use super::args::{Args, floats};
 use super::build::Lowering;
+use crate::ir::ConstantContent;
 
 impl<'a> Lowering<'a> {
     /// Lowers a `constexpr_*` op to a constant.
@@ -30,7 +31,7 @@ impl<'a> Lowering<'a> {
             let storage = self.storage(y)?;
             let bytes =
                 values.iter().flat_map(|&v| (v as i64).to_le_bytes().into_iter().take(storage.bytes())).collect();
-            self.constant(storage, &shape, bytes)
+            self.constant(storage, &shape, ConstantContent::Made(bytes))
         };
         self.settle(y, view)
     }

@@ -85,7 +85,7 @@ impl Lowering<'_> {
 
     /// The bits of a constant that has one element.
     fn scalar(&self, view: &View) -> Option<u32> {
-        let data = self.buffers[view.buffer].data.as_ref()?;
+        let data = self.buffers[view.buffer].data.as_ref()?.bytes()?;
         if view.elements() != 1 {
             return None;
         }

@@ -8,8 +8,7 @@ use super::args::{Args, floats};
 use super::build::Lowering;
 use super::ops::select;
 use crate::ir::{
-    Along, Binary, Conv, Elementwise, Group, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View,
-    Window,
+    Along, Binary, Elementwise, Group, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View, Window,
 };
 
 /// The most products of one step. A larger batch is refused, because its list of offsets would
@@ -22,10 +21,10 @@ const MAX_REACH: usize = isize::MAX as usize / 16;
 
 /// What follows a product.
 #[derive(Clone, Default)]
-struct After {
-    scale: Option<f32>,
-    bias: Option<(View, Along)>,
-    round: bool,
+pub(super) struct After {
+    pub scale: Option<f32>,
+    pub bias: Option<(View, Along)>,
+    pub round: bool,
 }
 
 impl<'a> Lowering<'a> {
@@ -77,7 +76,7 @@ impl<'a> Lowering<'a> {
     /// `to = x · z` over the last two axes; the others are broadcast. Returns the view of the
     /// product: `to`, or a new buffer if `to` has no two strides that keep the product's rows or
     /// columns disjoint.
-    fn product(&mut self, x: &View, z: &View, to: View, after: After) -> Result<View> {
+    pub(super) fn product(&mut self, x: &View, z: &View, to: View, after: After) -> Result<View> {
         let (x, z) = (self.widened(x)?, self.widened(z)?);
         let rank = to.shape.len();
         let (m, n) = (to.shape[rank - 2], to.shape[rank - 1]);
@@ -194,7 +193,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// A bias vector as dense fp32.
-    fn bias(&mut self, op: &'a Op, args: &Args<'a>) -> Result<Option<View>> {
+    pub(super) fn bias(&mut self, op: &'a Op, args: &Args<'a>) -> Result<Option<View>> {
         if !args.has("bias") {
             return Ok(None);
         }
@@ -238,7 +237,7 @@ impl<'a> Lowering<'a> {
         self.settle(y, at)
     }
 
-    fn window(&self, args: &Args<'a>, x: &[usize], out: &[usize], kernel: Vec<usize>) -> Result<Window> {
+    pub(super) fn window(&self, args: &Args<'a>, x: &[usize], out: &[usize], kernel: Vec<usize>) -> Result<Window> {
         let n = kernel.len();
         let large = || args.unsupported(format!("a window of {kernel:?} is too large"));
         // The number of taps must fit a `usize`.
@@ -274,43 +273,6 @@ impl<'a> Lowering<'a> {
             }
         }
         Ok(Window { kernel, strides, dilations, pad, padded })
-    }
-
-    pub(super) fn conv(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
-        let y = op.outputs[0];
-        let (x, weight) = (self.operand(args, op, "x")?, self.operand(args, op, "weight")?);
-        let shape = self.shape(y)?;
-        let kernel = weight.shape[2..].to_vec();
-        let window = self.window(args, &x.shape[2..], &shape[2..], kernel)?;
-        let groups = usize::try_from(args.int("groups")?).unwrap_or(1).max(1);
-        let bias = self.bias(op, args)?;
-        let round = self.policy.rounds(self.dtype(y)?);
-        let wanted = self.result(y)?;
-        let places: usize = shape[2..].iter().product();
-        let plain = groups == 1 && weight.shape[2..].iter().all(|&k| k == 1) && x.shape[2..] == shape[2..];
-        let narrow = [shape[0], weight.shape[1], places];
-        if plain
-            && window.strides.iter().all(|&s| s == 1)
-            && window.pad.iter().all(|&p| p == 0)
-            && let (Some(columns), Some(matrix), Some(to)) = (
-                x.reshaped(&narrow),
-                weight.reshaped(&weight.shape[..2]),
-                wanted.reshaped(&[shape[0], shape[1], places]),
-            )
-        {
-            // One product for each image: weight [O, C] times input [C, places].
-            let to = self.apart(&to, &[columns.clone(), matrix.clone()]);
-            let after = After { bias: bias.map(|b| (b, Along::Rows)), round, ..After::default() };
-            let to = self.product(&matrix, &columns, to, after)?;
-            let Some(at) = to.reshaped(&shape) else { return Err(args.unsupported("a result of this layout")) };
-            return self.settle(y, at);
-        }
-        let weight = self.widened(&weight)?;
-        let weight = self.dense(&weight, weight.storage)?;
-        let mut reads = vec![x, weight];
-        let step = Conv { groups, window, bias: bias.is_some(), round };
-        reads.extend(bias);
-        self.plain(y, reads, StepKind::Conv(step))
     }
 
     pub(super) fn pool(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {

@@ -15,6 +15,7 @@ mod build;
 mod causal;
 mod chain;
 mod constexpr;
+mod conv;
 mod elementwise;
 mod fused;
 mod group;
@@ -39,8 +40,8 @@ use crate::ir::{Buffer, Policy, Step};
 use build::{Lowered, Lowering};
 
 /// A function as steps, and the buffers that these read and write.
-pub(crate) struct LoweredPlan {
-    pub buffers: Vec<Buffer>,
+pub(crate) struct LoweredPlan<'a> {
+    pub buffers: Vec<Buffer<'a>>,
     /// The steps of every evaluation, in order.
     pub steps: Vec<Step>,
     /// Steps that depend only on constants; they run once.
@@ -55,10 +56,15 @@ pub(crate) struct LoweredPlan {
 ///
 /// # Errors
 /// An op or a type that no plan expresses, or more memory than can be addressed.
-pub(crate) fn lower(ports: &Ports, function: &Function, weights: &Weights, policy: Policy<'_>) -> Result<LoweredPlan> {
+pub(crate) fn lower<'a>(
+    ports: &Ports,
+    function: &'a Function,
+    weights: &'a Weights,
+    policy: Policy<'a>,
+) -> Result<LoweredPlan<'a>> {
     let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
     let steps = chain::fuse(policy, steps, &buffers);
     let arena_bytes = arena::assign(&mut buffers, &steps)?;
-    let constant_bytes = arena::assign_constants(&mut buffers)?;
+    let constant_bytes = arena::assign_constants(&mut buffers, initial.iter().chain(&steps))?;
     Ok(LoweredPlan { buffers, steps, initial, arena_bytes, constant_bytes })
 }

@@ -65,6 +65,7 @@ impl Table {
                 StepKind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
                 StepKind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
                 StepKind::Conv(conv) => products::conv(self, step, conv, &r, bases, w)?,
+                StepKind::PackedConv(conv) => products::packed_conv(step, conv, &r, bases, w)?,
                 StepKind::Pool(pool) => moves::pool(self, step, pool, &r, bases, w),
                 StepKind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
                 StepKind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,

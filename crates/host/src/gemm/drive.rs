@@ -47,6 +47,9 @@ const TASK_READS: usize = 64 << 10;
 pub(super) struct Product<'a> {
     pub kernels: &'static Kernels,
     pub lhs: Factor,
+    /// The rows are packed already, over all of K, into panels of this height, which begin at the
+    /// address of `lhs`.
+    pub packed: Option<usize>,
     pub rhs: Factor,
     pub out: StridedOutput,
     pub finish: Finish<'a>,
@@ -95,6 +98,10 @@ impl Product<'_> {
     /// accesses the output during the call. The processor supports the instruction set of the
     /// kernels.
     pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
+        if self.packed.is_some() || self.rhs.tables.is_some() {
+            // SAFETY: the caller guarantees it.
+            return unsafe { self.packed(parallel) };
+        }
         let small = if self.m <= self.n { self } else { self.t() };
         if small.m <= SKINNY {
             let along = small.rhs.depth == 1 && small.k >= 4 * self.kernels.lanes;
@@ -162,12 +169,12 @@ impl Product<'_> {
     /// As [`Product::run`].
     unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
         let Self { kernels, lhs, rhs, m, n, k, .. } = self;
-        let height = height(kernels, m);
+        let height = self.packed.unwrap_or_else(|| height(kernels, m));
         let (blocks, block) = pieces(k, BLOCK_DEPTH, 8);
         let (deep, depth) = (blocks.div_ceil(BLOCKS_PACKED), block * BLOCKS_PACKED.min(blocks));
         let most = if blocks > 1 { PARTIAL_LINES } else { usize::MAX };
         let lines = (PACKED_ELEMENTS / depth.max(1)).min(most);
-        let (tall, rows) = pieces(m, lines, height);
+        let (tall, rows) = pieces(m, if self.packed.is_some() { most } else { lines }, height);
         // If each panel of columns is used by one task, once, that task packs it itself, into its
         // own caches. The rows are not divided then, so there must be columns for all threads; the
         // columns are not divided into chunks either unless partial sums are stored.
@@ -179,7 +186,10 @@ impl Product<'_> {
         debug_assert!(tall == 1 || !own);
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
-        let a_room = rows.min(m.next_multiple_of(height)).saturating_mul(depth);
+        let a_room = match self.packed {
+            Some(_) => 0,
+            None => rows.min(m.next_multiple_of(height)).saturating_mul(depth),
+        };
         let b_room = if own {
             (pool::threads() + 1).saturating_mul(kernels.cols * block)
         } else {
@@ -199,7 +209,7 @@ impl Product<'_> {
                     for d in 0..deep {
                         let here_k = range(d, depth, k);
                         let new = [
-                            packed_a.replace((t, d)) != Some((t, d)),
+                            packed_a.replace((t, d)) != Some((t, d)) && self.packed.is_none(),
                             packed_b.replace((w, d)) != Some((w, d)) && !own,
                         ];
                         let left = PackedFactor {
@@ -228,9 +238,14 @@ impl Product<'_> {
                             tiles: halves.map_or(kernels.tiles, |halves| halves.tiles),
                             depth: 0,
                             done: [0; 2],
-                            a: a.get(),
+                            skipped: if self.packed.is_some() { here_k.start } else { 0 },
+                            a: match self.packed {
+                                // The panels before the chunk hold all of K.
+                                Some(_) => lhs.address.cast::<f32>().wrapping_add(here_m.start * k),
+                                None => a.get(),
+                            },
                             height,
-                            a_panel: height * here_k.len(),
+                            a_panel: height * if self.packed.is_some() { k } else { here_k.len() },
                             b: b.get().cast(),
                             b_panel: kernels.cols * here_k.len(),
                             partial,

@@ -35,7 +35,9 @@ pub(super) trait TransposeF16: Simd {
 pub(super) unsafe fn pack<S: TransposeF16>(job: Pack) {
     // SAFETY: the caller guarantees it.
     unsafe {
-        if job.factor.depth == 1 && job.factor.line != 1 {
+        if let Some(tables) = job.factor.tables {
+            super::unfold::pack_f16::<S>(&job, tables);
+        } else if job.factor.depth == 1 && job.factor.line != 1 {
             neighboring_steps::<S>(&job);
         } else {
             lines(&job);

@@ -15,6 +15,7 @@
 //!
 //! The portable set multiplies and adds in two roundings, the others in one.
 
+use super::fir::Fir;
 use super::pack::{Pack, Prefetch};
 use super::skinny::{Dot, Stream};
 use super::tile::{PanelBlock, Spot, Tile};
@@ -50,6 +51,8 @@ pub(super) struct Kernels {
     pub dot: unsafe fn(&Dot),
     /// [`super::skinny::stream`].
     pub stream: unsafe fn(&Stream),
+    /// [`super::fir::weighted`].
+    pub fir: unsafe fn(&Fir<'_>),
     /// Kernels for panels of fp16 columns, if the set widens them at no cost.
     pub halves: Option<Halves>,
 }
@@ -130,6 +133,11 @@ macro_rules! kernels {
             // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::skinny::stream::<$simd>(job) }
         }
+        $(#[$features])?
+        unsafe fn fir(job: &$crate::gemm::fir::Fir<'_>) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::fir::weighted::<$simd>(job) }
+        }
         const ROWS: usize = [$($m),*].len();
         /// The kernels of this set.
         pub(in crate::gemm) static KERNELS: $crate::gemm::isa::Kernels = $crate::gemm::isa::Kernels {
@@ -141,6 +149,7 @@ macro_rules! kernels {
             pack,
             dot,
             stream,
+            fir,
             halves: $crate::gemm::isa::kernels!(@halves $simd, [$($m)*] x $v, $(#[$features])? $($halves)?),
         };
     };

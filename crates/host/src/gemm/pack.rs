@@ -50,7 +50,9 @@ pub(super) unsafe fn pack<S: Simd>(job: Pack) {
 unsafe fn pack_type<S: Simd, T: Element>(job: Pack) {
     // SAFETY: the caller guarantees it.
     unsafe {
-        if job.width == 1 && job.factor.depth == 1 {
+        if let Some(tables) = job.factor.tables {
+            super::unfold::pack::<S, T>(&job, tables);
+        } else if job.width == 1 && job.factor.depth == 1 {
             for line in 0..job.lines {
                 let (from, to) = (source::<T>(&job, line, 0), job.to.cast::<f32>().add(line * job.depth));
                 let mut p = 0;
@@ -91,7 +93,10 @@ impl Prefetch {
     /// Part `part` of `parts` of the memory that [`pack`] will read for a job; nothing if its
     /// elements are scattered.
     pub fn of(job: &Pack, part: usize, parts: usize) -> Prefetch {
-        let Factor { line, depth, .. } = job.factor;
+        let Factor { line, depth, tables, .. } = job.factor;
+        if tables.is_some() {
+            return Prefetch::NOTHING;
+        }
         let (runs, length, pitch) = match (line, depth) {
             (1, _) => (job.depth, job.lines, depth),
             (_, 1) => (job.lines, job.depth, line),

@@ -13,24 +13,22 @@ thread_local! {
 }
 
 /// Calls `body` with areas of the given sizes (in elements), each aligned; contents are arbitrary.
-pub(super) fn with_scratch(sizes: [usize; 3], body: impl FnOnce([&mut [f32]; 3])) -> Result<(), GemmError> {
+pub(crate) fn with_scratch<R>(sizes: [usize; 3], body: impl FnOnce([&mut [f32]; 3]) -> R) -> Result<R, GemmError> {
     const LINE: usize = crate::buffer::ALIGN / size_of::<f32>();
     let [a, b, c] = sizes.map(|n| n.checked_next_multiple_of(LINE).unwrap_or(usize::MAX));
     let len = a.saturating_add(b).saturating_add(c).saturating_mul(size_of::<f32>());
     if len == 0 {
-        body([&mut [], &mut [], &mut []]);
-        return Ok(());
+        return Ok(body([&mut [], &mut [], &mut []]));
     }
     let mut memory = SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default();
     if len == usize::MAX {
         return Err(AllocError { len }.into());
     }
     memory.grow(len)?;
-    if let Ok(areas) = memory.as_mut_slice::<f32>() {
-        let (first, rest) = areas.split_at_mut(a);
-        let (second, third) = rest.split_at_mut(b);
-        body([&mut first[..sizes[0]], &mut second[..sizes[1]], &mut third[..sizes[2]]]);
-    }
+    let Ok(areas) = memory.as_mut_slice::<f32>() else { return Err(AllocError { len }.into()) };
+    let (first, rest) = areas.split_at_mut(a);
+    let (second, third) = rest.split_at_mut(b);
+    let result = body([&mut first[..sizes[0]], &mut second[..sizes[1]], &mut third[..sizes[2]]]);
     SCRATCH.with_borrow_mut(|stack| stack.push(memory));
-    Ok(())
+    Ok(result)
 }

@@ -17,6 +17,8 @@ pub(super) struct PanelBlock<'a> {
     pub depth: usize,
     /// Steps along K that precede the block in the panels of rows and of columns.
     pub done: [usize; 2],
+    /// Steps along K that precede the chunk in the panels of rows: these may hold all of K.
+    pub skipped: usize,
     /// Rows of a tile; the last tiles may have fewer.
     pub height: usize,
     /// The first panel of rows.
@@ -86,7 +88,7 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     let (row, col) = (block.corner.0 + spot.i * block.height, block.corner.1 + spot.j * full);
     // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
     let mut sums = unsafe {
-        let a = block.a.add(spot.i * block.a_panel + block.done[0] * M);
+        let a = block.a.add(spot.i * block.a_panel + (block.skipped + block.done[0]) * M);
         let b = block.b.cast::<C>().add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
         let (mut ahead, mut asked) = (spot.ahead, 0);

@@ -149,9 +149,22 @@ pub(super) struct Factor {
     pub line: isize,
     /// Stride from one element of a line to the next.
     pub depth: isize,
+    /// Tables that take the place of the strides, if the factor is an unfolded image.
+    pub tables: Option<Tables>,
 }
 
-// SAFETY: the address comes from a shared borrow that outlives the product; it is only read.
+/// Where the elements of an unfolded image (im2col) lie: element `p` of line `i` is
+/// `steps[p] + rows[i / width] + i % width` elements after the address. Whole vectors may be read
+/// from every position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables {
+    pub steps: *const usize,
+    pub rows: *const usize,
+    /// Lines in a row: neighbors in memory.
+    pub width: usize,
+}
+
+// SAFETY: the addresses come from shared borrows that outlive the product; they are only read.
 unsafe impl Send for Factor {}
 // SAFETY: as above.
 unsafe impl Sync for Factor {}

@@ -1,0 +1,141 @@
+//! Lowers convolutions.
+//!
+//! Constant weights are packed for the convolution when the plan is made (`host::conv`). Other
+//! weights, and the rules of a machine, take a product over the unfolded image, or the image itself
+//! if the filter has one tap.
+
+use std::sync::Arc;
+
+use ferrane_device::Result;
+use ferrane_host::conv;
+use ferrane_mil::{DataType, Op};
+
+use super::args::Args;
+use super::build::Lowering;
+use super::layers::After;
+use crate::ir::{Along, ConstantContent, Conv, PackedConv, StepKind, Storage, View, WeightBytes, row_major};
+
+/// Constant weights, and their shape.
+struct KnownWeights<'a> {
+    shape: Vec<usize>,
+    data: WeightBytes<'a>,
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn conv(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        let y = op.outputs[0];
+        let x = self.operand(args, op, "x")?;
+        let shape = self.shape(y)?;
+        if let Some(weights) = self.known_weights(args)
+            && self.policy.rules.is_none()
+            && x.storage.is_float()
+            && self.packed_conv(op, args, &x, &shape, weights)?
+        {
+            return Ok(());
+        }
+        let weight = self.operand(args, op, "weight")?;
+        let kernel = weight.shape[2..].to_vec();
+        let window = self.window(args, &x.shape[2..], &shape[2..], kernel)?;
+        let groups = usize::try_from(args.int("groups")?).unwrap_or(1).max(1);
+        let bias = self.bias(op, args)?;
+        let round = self.policy.rounds(self.dtype(y)?);
+        let wanted = self.result(y)?;
+        let places: usize = shape[2..].iter().product();
+        let plain = groups == 1 && weight.shape[2..].iter().all(|&k| k == 1) && x.shape[2..] == shape[2..];
+        let narrow = [shape[0], weight.shape[1], places];
+        if plain
+            && window.strides.iter().all(|&s| s == 1)
+            && window.pad.iter().all(|&p| p == 0)
+            && let (Some(columns), Some(matrix), Some(to)) = (
+                x.reshaped(&narrow),
+                weight.reshaped(&weight.shape[..2]),
+                wanted.reshaped(&[shape[0], shape[1], places]),
+            )
+        {
+            // One product for each image: weight [O, C] times input [C, places].
+            let to = self.apart(&to, &[columns.clone(), matrix.clone()]);
+            let after = After { bias: bias.map(|b| (b, Along::Rows)), round, ..After::default() };
+            let to = self.product(&matrix, &columns, to, after)?;
+            let Some(at) = to.reshaped(&shape) else { return Err(args.unsupported("a result of this layout")) };
+            return self.settle(y, at);
+        }
+        let weight = self.widened(&weight)?;
+        let weight = self.dense(&weight, weight.storage)?;
+        let mut reads = vec![x, weight];
+        let step = Conv { groups, window, bias: bias.is_some(), round };
+        reads.extend(bias);
+        self.plain(y, reads, StepKind::Conv(step))
+    }
+
+    /// The weights of a convolution, if they are constants in floats.
+    fn known_weights(&self, args: &Args<'a>) -> Option<KnownWeights<'a>> {
+        if let Some(constant) = args.constant("weight") {
+            let (shape, bytes) = (constant.ty().shape()?, constant.bytes(self.weights)?);
+            let data = match constant.ty().dtype()? {
+                DataType::Fp16 => WeightBytes::F16(bytes),
+                DataType::Fp32 => WeightBytes::F32(bytes),
+                _ => return None,
+            };
+            return Some(KnownWeights { shape, data }).filter(|_| Some(bytes.len()) == constant.ty().bytes());
+        }
+        // Decompressed weights.
+        let view = self.views[args.value("weight")?.index()].as_ref()?;
+        let buffer = &self.buffers[view.buffer];
+        let whole = view.storage == Storage::F32
+            && view.offset == 0
+            && view.strides == row_major(&view.shape)
+            && view.elements() == buffer.elements;
+        let bytes = buffer.data.as_ref()?.bytes().filter(|_| whole)?;
+        let values = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+        Some(KnownWeights { shape: view.shape.clone(), data: WeightBytes::Made(values) })
+    }
+
+    /// Lowers a convolution with constant weights; false if its shape is not one that
+    /// [`conv::Conv`] takes.
+    fn packed_conv(
+        &mut self,
+        op: &'a Op,
+        args: &Args<'a>,
+        x: &View,
+        shape: &[usize],
+        weights: KnownWeights<'a>,
+    ) -> Result<bool> {
+        let y = op.outputs[0];
+        let window = self.window(args, &x.shape[2..], &shape[2..], weights.shape[2..].to_vec())?;
+        let wanted = conv::ConvShape {
+            channels: x.shape[1],
+            outputs: shape[1],
+            groups: usize::try_from(args.int("groups")?).unwrap_or(1).max(1),
+            input: x.shape[2..].to_vec(),
+            output: shape[2..].to_vec(),
+            kernel: window.kernel,
+            strides: window.strides,
+            dilations: window.dilations,
+            pad: window.pad,
+        };
+        let fits = weights.shape[0] == shape[1] && weights.shape[1].checked_mul(wanted.groups) == Some(x.shape[1]);
+        let finite = weights.data.with(|w| w.is_finite()).unwrap_or(false);
+        let Some(conv) = conv::Conv::new(wanted, finite).filter(|_| fits) else { return Ok(false) };
+        let conv = Arc::new(conv);
+        let bias = self.bias(op, args)?;
+        let content = ConstantContent::Packed(conv.clone(), weights.data);
+        let packed = self.constant(Storage::F32, &[conv.packed_len().max(1)], content);
+        let step = PackedConv { conv, bias: bias.is_some(), round: self.policy.rounds(self.dtype(y)?) };
+        let mut reads = vec![x.clone(), packed];
+        reads.extend(bias);
+        let home = self.result(y)?;
+        let to = if dense_images(&home) { home } else { self.fresh(home.storage, shape, None) };
+        let to = self.apart(&to, &reads);
+        self.push(StepKind::PackedConv(step), reads, vec![to.clone()])?;
+        self.settle(y, to)?;
+        Ok(true)
+    }
+}
+
+/// True if the results of one image are dense, channels first, and those of different images
+/// disjoint.
+fn dense_images(view: &View) -> bool {
+    let dense = row_major(&view.shape);
+    let same = |a: usize| view.shape[a] == 1 || view.strides[a] == dense[a];
+    (1..dense.len()).all(same) && (view.shape[0] == 1 || view.strides[0] >= dense[0])
+}
