@@ -11,3 +11,4 @@ mod ops_doc;
 mod packages;
 mod sequences;
 mod values;
+mod zoo;
