@@ -1,4 +1,9 @@
 //! `cond` and `while_loop`: ops with nested blocks, which may use values of the blocks around them.
+//!
+//! A predicate is a bool of one element, of any rank. The shape rules of coremltools 9.0
+//! (`control_flow.py`) accept every bool tensor as `pred`, and do not look at what the first block
+//! of a loop gives; its conversion of PyTorch's GRU makes loops whose condition has the shape
+//! `[1]`.
 
 use super::infer::{InferContext, agree};
 use super::signature::{BOOL, OpDef, Param, Takes};
@@ -47,8 +52,18 @@ fn join(a: &Type, b: &Type) -> Type {
     }
 }
 
+/// True if a value of this type can be one bool.
+fn is_predicate(ty: &Type) -> bool {
+    matches!(ty, Type::Tensor { dtype: DataType::Bool, shape }
+        if shape.iter().all(|extent| matches!(extent, Dim::Fixed(1) | Dim::Unknown)))
+}
+
 fn cond_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
-    c.ranked("pred", 0)?;
+    let (dtype, shape) = c.tensor("pred")?;
+    let pred = Type::Tensor { dtype, shape };
+    if !is_predicate(&pred) {
+        return Err(c.fail(format!("`pred` must be one bool, not {pred}; reduce it, with reduce_max for example")));
+    }
     let [yes, no] = two_blocks(c)?;
     let (yes, no) = (types(c, &yes.outputs), types(c, &no.outputs));
     if yes.len() != no.len() {
@@ -63,9 +78,10 @@ fn cond_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
 fn while_rule(c: &InferContext<'_>) -> Result<Vec<Type>, MilError> {
     let [condition, body] = two_blocks(c)?;
     let vars = c.types("loop_vars");
-    if !matches!(types(c, &condition.outputs).as_slice(), [Type::Tensor { dtype: DataType::Bool, shape }] if shape.is_empty())
-    {
-        return Err(c.fail("the first block must give one scalar bool"));
+    match types(c, &condition.outputs).as_slice() {
+        [found] if is_predicate(found) => {}
+        [found] => return Err(c.fail(format!("the first block must give one bool, not {found}"))),
+        found => return Err(c.fail(format!("the first block must give one bool, gives {} values", found.len()))),
     }
     for (what, found) in [
         ("the condition takes", types(c, &condition.inputs)),
