@@ -5,7 +5,7 @@ use ferrane_mil::{Function, MilError, Weights, check};
 
 /// Ops without a numeric meaning that could be executed, and why.
 const REFUSED: &[(&str, &str)] =
-    &[("classify", "it gives a dictionary of class names, which is neither a tensor nor a list of them")];
+    &[("classify", "its results are a label and a dictionary; `ferrane run` and `mil::classifier` take it off")];
 
 /// Why an op is not executed.
 pub(crate) fn reason(op: &str) -> &'static str {

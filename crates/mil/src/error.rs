@@ -137,6 +137,12 @@ pub enum MilError {
         /// What the opset does not have.
         reason: String,
     },
+    /// A function cannot have the extents that were chosen for its inputs.
+    #[error("{reason}")]
+    Extents {
+        /// The input or the value, and why.
+        reason: String,
+    },
     /// The program breaks an invariant of the IR (see [`crate::verify`]).
     #[error("invalid program: {reason}")]
     Invalid {
@@ -165,6 +171,7 @@ impl MilError {
             MilError::ResultType { .. } => codes::RESULT_TYPE,
             MilError::Constant { .. } => codes::INVALID_CONSTANT,
             MilError::Opset { .. } => codes::NOT_IN_OPSET,
+            MilError::Extents { .. } => codes::SHAPE_MISMATCH,
             MilError::Invalid { .. } => codes::INVALID_PROGRAM,
         }
     }

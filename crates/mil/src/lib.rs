@@ -40,7 +40,7 @@
 //! [`passes::Pipeline`] runs passes, each of which says whether it keeps the bits of the results.
 //! [`grad::vjp`] derives the backward program of a function. [`boundary`] puts casts around a
 //! program for runtimes that take fp32 ports only, [`level`] moves it to an older opset, [`diff`]
-//! compares two programs.
+//! compares two programs. [`classifier`] takes class labels off the end of a function.
 //!
 //! # Arithmetic
 //!
@@ -53,6 +53,7 @@
 
 pub mod boundary;
 mod build;
+pub mod classifier;
 pub mod codes;
 pub mod contents;
 pub mod diff;

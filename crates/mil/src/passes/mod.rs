@@ -41,6 +41,9 @@ mod uniform_outputs;
 pub use pass::{Exactness, Options, PaddedOutput, Pass};
 pub use pipeline::{PassRun, Pipeline, Report};
 
+use crate::error::MilError;
+use crate::program::Program;
+
 const PASSES: &[Pass] = &[
     identity::PASS,
     cast_pairs::PASS,
@@ -60,6 +63,14 @@ const PASSES: &[Pass] = &[
     dead_code::PASS,
     uniform_outputs::PASS,
 ];
+
+/// The program without the values and ops that no block holds.
+///
+/// # Errors
+/// It does not verify.
+pub(crate) fn rebuilt(program: &Program) -> Result<Program, MilError> {
+    draft::Draft::of(program)?.freeze()
+}
 
 /// Every pass, in an order in which they can run.
 pub fn all() -> &'static [Pass] {
