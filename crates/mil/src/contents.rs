@@ -61,6 +61,9 @@ pub struct FunctionContents {
     pub outputs: Vec<(String, Type)>,
     /// How often each op occurs in its bodies and their nested blocks, the most frequent first.
     pub ops: Vec<(String, usize)>,
+    /// What is known of a port in addition to its type, such as the shapes that it may have, by the
+    /// port's name. [`Contents::of`] leaves it empty; the text shows it next to the type.
+    pub notes: BTreeMap<String, String>,
 }
 
 /// A record of a weight file, and the values that are made of it.
@@ -111,13 +114,21 @@ impl Contents {
 
     /// The contents as JSON: `build_info`, `functions`, `weights` and `totals`.
     pub fn json(&self) -> Value {
-        let port = |(name, ty): &(String, Type)| json!({"name": name, "type": ty.to_string(), "dtype": ty.dtype().map(|d| d.name()), "shape": ty.shape()});
-        let ports = |ports: &[(String, Type)]| ports.iter().map(port).collect::<Vec<_>>();
+        let ports = |f: &FunctionContents, ports: &[(String, Type)]| {
+            let port = |(name, ty): &(String, Type)| {
+                let mut port = json!({"name": name, "type": ty.to_string(), "dtype": ty.dtype().map(|d| d.name()), "shape": ty.shape()});
+                if let Some(note) = f.notes.get(name) {
+                    port["note"] = note.as_str().into();
+                }
+                port
+            };
+            ports.iter().map(port).collect::<Vec<_>>()
+        };
         let function = |f: &FunctionContents| {
             let ops: Map<String, Value> = f.ops.iter().map(|(name, count)| (name.clone(), (*count).into())).collect();
             json!({
-                "name": f.name, "opsets": f.opsets, "inputs": ports(&f.inputs), "states": ports(&f.states),
-                "outputs": ports(&f.outputs), "ops": ops,
+                "name": f.name, "opsets": f.opsets, "inputs": ports(f, &f.inputs), "states": ports(f, &f.states),
+                "outputs": ports(f, &f.outputs), "ops": ops,
             })
         };
         let weight = |w: &WeightRecord| json!({"offset": w.offset, "type": w.ty, "bytes": w.bytes, "found": w.found, "names": w.names});
@@ -195,7 +206,10 @@ impl fmt::Display for FunctionContents {
             }
             let width = ports.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
             writeln!(f, "  {what}")?;
-            ports.iter().try_for_each(|(name, ty)| writeln!(f, "    {name:width$}  {ty}"))?;
+            for (name, ty) in ports {
+                let note = self.notes.get(name).map(|note| format!("  {note}")).unwrap_or_default();
+                writeln!(f, "    {name:width$}  {ty}{note}")?;
+            }
         }
         writeln!(f, "  {} ops", self.ops.iter().map(|(_, n)| n).sum::<usize>())?;
         self.ops.iter().try_for_each(|(name, count)| writeln!(f, "    {count:5} {name}"))
@@ -215,6 +229,7 @@ fn function(f: &Function) -> FunctionContents {
         states: ports(&states),
         outputs: ports(&f.body().outputs),
         ops: histogram(f),
+        notes: BTreeMap::new(),
     }
 }
 

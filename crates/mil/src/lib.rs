@@ -40,7 +40,8 @@
 //! [`passes::Pipeline`] runs passes, each of which says whether it keeps the bits of the results.
 //! [`grad::vjp`] derives the backward program of a function. [`boundary`] puts casts around a
 //! program for runtimes that take fp32 ports only, [`level`] moves it to an older opset, [`diff`]
-//! compares two programs. [`classifier`] takes class labels off the end of a function.
+//! compares two programs. [`specialize()`] fixes the extents of inputs that may have several, and
+//! [`classifier`] takes class labels off the end of a function.
 //!
 //! # Arithmetic
 //!
@@ -68,6 +69,7 @@ mod opset;
 pub mod package;
 pub mod passes;
 pub mod program;
+mod specialize;
 pub mod text;
 mod verify;
 pub mod weights;
@@ -80,6 +82,7 @@ pub use opset::{Opset, OpsetTag};
 pub use program::{
     Arg, Block, BlockId, Constant, DataType, Dialect, Dim, Function, Op, OpId, Program, Type, Value, ValueDef, ValueId,
 };
+pub use specialize::specialize;
 pub use text::{Missing, Options, Parsed, Types, parse, parse_with, print};
 pub use verify::{check, check_op, verify};
 pub use weights::{BlobError, Bytes, Strictness, WeightId, Weights};

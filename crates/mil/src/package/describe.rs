@@ -3,9 +3,12 @@
 //! A description that was read is kept byte for byte, including fields that are not shown here, and
 //! written unchanged.
 
+use std::fmt;
+
 use prost::Message as _;
 
 use super::proto::{self, FeatureKind};
+use super::shapes::{AllowedShapes, ExtentRange};
 use crate::opset::Opset;
 use crate::program::{DataType, Dialect, Dim, Function, Program, Type, ValueId};
 
@@ -55,18 +58,15 @@ pub enum FeatureType {
     /// A string (UTF-8).
     String,
     /// An image, which an app passes as a pixel buffer.
-    Image {
-        /// Pixels in a row.
-        width: i64,
-        /// Number of rows of pixels.
-        height: i64,
-    },
+    Image(ImageType),
     /// A multiarray, also that of a state.
     MultiArray {
         /// Element type, if MIL has it.
         dtype: Option<DataType>,
         /// Default shape; empty if the description has none.
         shape: Vec<i64>,
+        /// The shapes that it may have.
+        allowed: AllowedShapes,
     },
     /// A dictionary with int64 or string keys.
     Dictionary,
@@ -74,6 +74,62 @@ pub enum FeatureType {
     Sequence,
     /// A type that this version does not know.
     Other,
+}
+
+/// An image port: what a pixel buffer is for the program's tensor `[1, C, H, W]`
+/// (`FeatureTypes.proto` and the guide "Image Input and Output" of coremltools 9.0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageType {
+    /// Pixels in a row.
+    pub width: i64,
+    /// Number of rows of pixels.
+    pub height: i64,
+    /// Order and number of the channels; `None` if this version does not know it.
+    pub color: Option<ColorSpace>,
+    /// The sizes that it may have, each `[height, width]`.
+    pub sizes: AllowedShapes,
+}
+
+/// `RGB image, 6 wide and 8 high`.
+impl fmt::Display for ImageType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let color = self.color.map_or("unknown", ColorSpace::name);
+        write!(f, "{color} image, {} wide and {} high", self.width, self.height)
+    }
+}
+
+/// The channels of an image port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColorSpace {
+    /// One channel, values from 0 to 255.
+    Gray,
+    /// Red, green, blue, values from 0 to 255.
+    Rgb,
+    /// Blue, green, red, values from 0 to 255.
+    Bgr,
+    /// One channel of fp16 values, which are not scaled.
+    GrayFp16,
+}
+
+impl ColorSpace {
+    /// Every color space, with its number in the message.
+    const ALL: [(ColorSpace, i32); 4] =
+        [(ColorSpace::Gray, 10), (ColorSpace::Rgb, 20), (ColorSpace::Bgr, 30), (ColorSpace::GrayFp16, 40)];
+
+    /// Number of channels: 1 or 3.
+    pub fn channels(self) -> usize {
+        if matches!(self, ColorSpace::Rgb | ColorSpace::Bgr) { 3 } else { 1 }
+    }
+
+    /// The name for a reader: `RGB`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ColorSpace::Gray => "gray",
+            ColorSpace::Rgb => "RGB",
+            ColorSpace::Bgr => "BGR",
+            ColorSpace::GrayFp16 => "gray fp16",
+        }
+    }
 }
 
 /// The largest description that is read, in bytes; real ones are small.
@@ -251,12 +307,13 @@ fn feature(f: &proto::FeatureDescription) -> Feature {
     let array = |a: &proto::ArrayFeatureType| FeatureType::MultiArray {
         dtype: ARRAY_TYPES.iter().find(|(_, c)| *c == a.data_type).map(|(d, _)| *d),
         shape: a.shape.clone(),
+        allowed: array_shapes(a),
     };
     let ty = match f.r#type.as_ref().and_then(|t| t.kind.as_ref()) {
         Some(FeatureKind::Int64(_)) => FeatureType::Int64,
         Some(FeatureKind::Double(_)) => FeatureType::Double,
         Some(FeatureKind::String(_)) => FeatureType::String,
-        Some(FeatureKind::Image(i)) => FeatureType::Image { width: i.width, height: i.height },
+        Some(FeatureKind::Image(i)) => FeatureType::Image(image(i)),
         Some(FeatureKind::MultiArray(a)) => array(a),
         Some(FeatureKind::Dictionary(_)) => FeatureType::Dictionary,
         Some(FeatureKind::Sequence(_)) => FeatureType::Sequence,
@@ -265,6 +322,33 @@ fn feature(f: &proto::FeatureDescription) -> Feature {
     };
     let optional = f.r#type.as_ref().is_some_and(|t| t.is_optional);
     Feature { name: f.name.clone(), description: f.short_description.clone(), ty, optional }
+}
+
+fn array_shapes(a: &proto::ArrayFeatureType) -> AllowedShapes {
+    let extents = |s: &proto::Shape| s.shape.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
+    match (&a.enumerated, &a.range) {
+        (Some(list), _) => AllowedShapes::OneOf(list.shapes.iter().filter_map(extents).collect()),
+        (None, Some(range)) => AllowedShapes::Ranges(range.ranges.iter().map(extent_range).collect()),
+        (None, None) => AllowedShapes::Default,
+    }
+}
+
+/// An upper bound below 0 is none (`SizeRange` in `FeatureTypes.proto`).
+fn extent_range(r: &proto::SizeRange) -> ExtentRange {
+    let most = (r.upper >= 0).then(|| usize::try_from(r.upper).unwrap_or(usize::MAX));
+    ExtentRange { least: usize::try_from(r.lower).unwrap_or(usize::MAX), most }
+}
+
+fn image(i: &proto::ImageFeatureType) -> ImageType {
+    let size = |s: &proto::ImageSize| Some(vec![usize::try_from(s.height).ok()?, usize::try_from(s.width).ok()?]);
+    let range = |r: &Option<proto::SizeRange>| r.as_ref().map_or(ExtentRange { least: 1, most: None }, extent_range);
+    let sizes = match (&i.enumerated_sizes, &i.size_range) {
+        (Some(list), _) => AllowedShapes::OneOf(list.sizes.iter().filter_map(size).collect()),
+        (None, Some(r)) => AllowedShapes::Ranges(vec![range(&r.height), range(&r.width)]),
+        (None, None) => AllowedShapes::Default,
+    };
+    let color = ColorSpace::ALL.iter().find(|(_, n)| *n == i.color_space).map(|(c, _)| *c);
+    ImageType { width: i.width, height: i.height, color, sizes }
 }
 
 /// States and other inputs.
@@ -310,5 +394,5 @@ fn array(name: &str, ty: &Type, unknown: bool) -> Result<proto::ArrayFeatureType
         None if unknown => Vec::new(),
         None => return Err(format!("the input `{name}` is a {ty}; a description with its shapes must be given")),
     };
-    Ok(proto::ArrayFeatureType { shape, data_type })
+    Ok(proto::ArrayFeatureType { shape, data_type, ..Default::default() })
 }

@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod annotate;
 mod checked;
 mod decode;
 mod describe;
@@ -39,6 +40,7 @@ mod error;
 mod manifest;
 mod model;
 mod proto;
+mod shapes;
 mod value;
 mod write;
 
@@ -49,9 +51,11 @@ use ferrane_diag::{Diagnostics, Source};
 use ferrane_host::map::Mapped;
 use prost::Message as _;
 
+pub use annotate::annotate;
 pub use checked::{Care, Checked, open_checked, read_checked};
-pub use describe::{Description, Feature, FeatureType, Ports};
+pub use describe::{ColorSpace, Description, Feature, FeatureType, ImageType, Ports};
 pub use error::PackageError;
+pub use shapes::{AllowedShapes, ExtentRange, InputShape, ShapeChoice, ShapeError, choose_shapes, input_shapes};
 pub use write::{WriteOptions, write_model, write_package, write_text};
 
 use crate::opset::{Opset, OpsetTag};

@@ -407,6 +407,61 @@ pub(super) struct ImageFeatureType {
     pub(super) width: i64,
     #[prost(int64, tag = "2")]
     pub(super) height: i64,
+    #[prost(int32, tag = "3")]
+    pub(super) color_space: i32,
+    #[prost(message, optional, tag = "21")]
+    pub(super) enumerated_sizes: Option<EnumeratedImageSizes>,
+    #[prost(message, optional, tag = "31")]
+    pub(super) size_range: Option<ImageSizeRange>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EnumeratedImageSizes {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) sizes: Vec<ImageSize>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ImageSize {
+    #[prost(uint64, tag = "1")]
+    pub(super) width: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) height: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ImageSizeRange {
+    #[prost(message, optional, tag = "1")]
+    pub(super) width: Option<SizeRange>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) height: Option<SizeRange>,
+}
+
+/// An upper bound below 0 is none.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SizeRange {
+    #[prost(uint64, tag = "1")]
+    pub(super) lower: u64,
+    #[prost(int64, tag = "2")]
+    pub(super) upper: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EnumeratedShapes {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) shapes: Vec<Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Shape {
+    #[prost(int64, repeated, tag = "1")]
+    pub(super) shape: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ShapeRange {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) ranges: Vec<SizeRange>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -415,6 +470,10 @@ pub(super) struct ArrayFeatureType {
     pub(super) shape: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub(super) data_type: i32,
+    #[prost(message, optional, tag = "21")]
+    pub(super) enumerated: Option<EnumeratedShapes>,
+    #[prost(message, optional, tag = "31")]
+    pub(super) range: Option<ShapeRange>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ferrane_mil::package::{
-    Description, FeatureType, Form, PackageError, WriteOptions, open, read_model, write_model, write_package,
-    write_text,
+    AllowedShapes, Description, FeatureType, Form, PackageError, WriteOptions, open, read_model, write_model,
+    write_package, write_text,
 };
 use ferrane_mil::program::Payload;
 use ferrane_mil::{
@@ -258,7 +258,10 @@ fn all_that_text_can_say_survives() {
     let ports = description.functions();
     assert_eq!(ports.iter().map(|p| p.function.as_str()).collect::<Vec<_>>(), ["main", "other"]);
     assert_eq!((ports[0].inputs.len(), ports[0].states.len(), ports[0].outputs.len()), (2, 1, 2));
-    assert_eq!(ports[0].states[0].ty, FeatureType::MultiArray { dtype: Some(DataType::Fp16), shape: vec![2, 3] });
+    assert_eq!(
+        ports[0].states[0].ty,
+        FeatureType::MultiArray { dtype: Some(DataType::Fp16), shape: vec![2, 3], allowed: AllowedShapes::Default }
+    );
     assert_eq!(ports[0].outputs[1].ty, FeatureType::String);
 }
 
