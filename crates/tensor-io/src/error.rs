@@ -19,7 +19,7 @@ pub enum Error {
     Unknown(String),
     /// Neither a tensor file nor a value.
     #[error(
-        "`{}` is neither a value nor a tensor file; give a .npy, .npz or .safetensors file, random:SEED, zeros, ones, a number or a list like [1, 2]",
+        "`{}` is neither a value nor a tensor file; give a .npy, .npz, .safetensors, .png or .jpg file, random:SEED, zeros, ones, a number or a list like [1, 2]",
         .0.display()
     )]
     Extension(PathBuf),
@@ -29,6 +29,17 @@ pub enum Error {
     /// A value that does not fit the input it is for.
     #[error("{0}")]
     Mismatch(String),
+    /// An image of another size than the input.
+    #[error(
+        "the image is {} wide and {} high, the input takes {} wide and {} high",
+        found.0, found.1, wanted.0, wanted.1
+    )]
+    ImageSize {
+        /// Width and height of the image.
+        found: (usize, usize),
+        /// Width and height of the input.
+        wanted: (usize, usize),
+    },
     /// Numbers that an element type cannot hold.
     #[error("{0}")]
     Tensor(#[from] ferrane_device::Error),

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use ferrane_device::{Tensor, Tensors};
 use ferrane_host::fs::{self, Durability};
 use ferrane_host::map::Mapped;
+use ferrane_mil::package::ColorSpace;
 
+use crate::image::{self, Image};
 use crate::{Error, Result, npy, npz, safetensors};
 
 /// The formats of tensor files.
@@ -18,16 +20,22 @@ pub enum Format {
     Npz,
     /// Hugging Face's format: named tensors.
     Safetensors,
+    /// An image: uint8 `[1, C, H, W]`; see [`image`](crate::image).
+    Png,
+    /// An image that is only read.
+    Jpeg,
 }
 
 impl Format {
     /// Every format, in the order in which messages list them.
-    pub const ALL: [Format; 3] = [Format::Npy, Format::Npz, Format::Safetensors];
+    pub const ALL: [Format; 5] = [Format::Npy, Format::Npz, Format::Safetensors, Format::Png, Format::Jpeg];
 
     /// The format that a file's extension stands for.
     pub fn of(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?;
-        Format::ALL.into_iter().find(|format| format.extension() == extension)
+        let is = |known: &str| extension.eq_ignore_ascii_case(known);
+        let found = Format::ALL.into_iter().find(|format| is(format.extension()));
+        found.or_else(|| is("jpeg").then_some(Format::Jpeg))
     }
 
     /// The extension of its files, without the dot.
@@ -36,17 +44,25 @@ impl Format {
             Format::Npy => "npy",
             Format::Npz => "npz",
             Format::Safetensors => "safetensors",
+            Format::Png => "png",
+            Format::Jpeg => "jpg",
         }
     }
 
     /// Whether a file holds any number of tensors, each with a name.
     pub fn has_names(self) -> bool {
-        self != Format::Npy
+        matches!(self, Format::Npz | Format::Safetensors)
+    }
+
+    /// Whether a file holds an image.
+    pub fn is_image(self) -> bool {
+        matches!(self, Format::Png | Format::Jpeg)
     }
 }
 
-/// Reads a tensor from a file: the tensor `name` of an `.npz` or `.safetensors` file, or the one in
-/// an `.npy` file.
+/// Reads a tensor from a file: the tensor `name` of an `.npz` or `.safetensors` file, the one in an
+/// `.npy` file, or the pixels of an image, uint8 `[1, 3, H, W]` in the order red, green, blue, or
+/// `[1, 1, H, W]`.
 ///
 /// # Errors
 /// [`Error::Extension`] for another kind of file, [`Error::Io`], [`Error::Format`] for a file that
@@ -56,23 +72,29 @@ pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
     let path = path.as_ref();
     let format = Format::of(path).ok_or_else(|| Error::Extension(path.to_path_buf()))?;
     let at = |error: Error| error.at(path);
-    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => at(std::io::Error::new(ErrorKind::NotFound, "no such file").into()),
-        _ => at(e.into()),
-    })?;
-    if !meta.is_file() {
-        return Err(at(Error::Format("not a regular file".into())));
-    }
-    let file = Mapped::open(path).map_err(|e| at(e.into()))?;
+    let file = mapped(path).map_err(at)?;
     let tensor = match format {
         Format::Npy => npy::read(&file),
         Format::Npz => npz::read(&file, name),
         Format::Safetensors => safetensors::read(file, name),
+        Format::Png | Format::Jpeg => Image::decode(&file).and_then(|image| image.tensor(image.color())),
     };
     tensor.map_err(at)
 }
 
-/// The bytes of a file with these tensors; of an `.npy` file, the first one.
+/// The bytes of a regular file.
+pub(crate) fn mapped(path: &Path) -> Result<Mapped> {
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => std::io::Error::new(ErrorKind::NotFound, "no such file"),
+        _ => e,
+    })?;
+    if !meta.is_file() {
+        return Err(Error::Format("not a regular file".into()));
+    }
+    Ok(Mapped::open(path)?)
+}
+
+/// The bytes of a file with these tensors; of an `.npy` file or an image, the first one.
 ///
 /// bf16 and fp8, which NumPy does not have, are written to `.npy` and `.npz` files as fp32.
 ///
@@ -94,13 +116,21 @@ pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Tensor> {
 /// [`Error::Format`] if the format cannot hold a tensor.
 pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
     match format {
-        Format::Npy => {
-            let (_, tensor) = tensors.iter().next().ok_or_else(|| Error::Format("no tensor to write".into()))?;
-            npy::write(tensor)
-        }
+        Format::Npy => npy::write(first(tensors)?),
         Format::Npz => npz::write(tensors),
         Format::Safetensors => safetensors::to_bytes(tensors),
+        Format::Png => {
+            let tensor = first(tensors)?;
+            let is_gray = tensor.shape().iter().rev().nth(2).is_none_or(|channels| *channels == 1);
+            image::to_png(tensor, if is_gray { ColorSpace::Gray } else { ColorSpace::Rgb })
+        }
+        Format::Jpeg => Err(Error::Format("JPEG files are only read; write a .png file".into())),
     }
+}
+
+fn first(tensors: &Tensors) -> Result<&Tensor> {
+    let (_, tensor) = tensors.iter().next().ok_or_else(|| Error::Format("no tensor to write".into()))?;
+    Ok(tensor)
 }
 
 /// Writes tensors to files in a folder, which is created if it does not exist, and returns the path
@@ -111,21 +141,27 @@ pub fn write(format: Format, tensors: &Tensors) -> Result<Vec<u8>> {
 /// # Errors
 /// As [`write()`]; [`Error::Io`] with the path.
 pub fn write_folder(folder: &Path, format: Format, tensors: &Tensors) -> Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(folder).map_err(|e| Error::from(e).at(folder))?;
-    let store = |name: &str, tensors: &Tensors| {
-        let path = folder.join(format!("{name}.{}", format.extension()));
-        let bytes = write(format, tensors)?;
-        fs::replace(&path, &bytes, Durability::Synced).map_err(|e| Error::from(e).at(&path))?;
-        Ok(path)
-    };
     if format.has_names() {
-        return Ok(vec![store("outputs", tensors)?; tensors.len()]);
+        let path = write_in(folder, "outputs", format, &write(format, tensors)?)?;
+        return Ok(vec![path; tensors.len()]);
     }
-    let safe = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let one = |(name, tensor): &(String, Tensor)| {
-        store(&name.chars().map(safe).collect::<String>(), &[(name.as_str(), tensor.clone())].into())
+        write_in(folder, name, format, &write(format, &[(name.as_str(), tensor.clone())].into())?)
     };
     tensors.iter().map(one).collect()
+}
+
+/// Writes the bytes of one file, named after a tensor, into a folder, as [`write_folder`] does.
+///
+/// # Errors
+/// [`Error::Io`] with the path.
+pub fn write_in(folder: &Path, name: &str, format: Format, bytes: &[u8]) -> Result<PathBuf> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::from(e).at(folder))?;
+    let safe = |c: char| if c.is_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let name: String = name.chars().map(safe).collect();
+    let path = folder.join(format!("{name}.{}", format.extension()));
+    fs::replace(&path, bytes, Durability::Synced).map_err(|e| Error::from(e).at(&path))?;
+    Ok(path)
 }
 
 #[cfg(test)]

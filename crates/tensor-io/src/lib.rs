@@ -1,9 +1,9 @@
 //! Tensors outside of programs: files, literals and seeded random values.
 //!
 //! A [`TensorSource`] is what a person writes for the value of an input: `image.npy`,
-//! `batch.npz:x`, `model.safetensors:logits`, `random:7`, `zeros`, `0.5`, `[[1, 2], [3, 4]]`.
-//! [`TensorSource::tensor`] makes the tensor for an input of a given type, and [`arguments`] the
-//! call of a whole function. [`read`] and [`write()`] work with files directly.
+//! `batch.npz:x`, `model.safetensors:logits`, `photo.png`, `random:7`, `zeros`, `0.5`, `[[1, 2],
+//! [3, 4]]`. [`TensorSource::tensor`] makes the tensor for an input of a given type, and
+//! [`arguments`] the call of a whole function. [`read`] and [`write()`] work with files directly.
 //!
 //! ```
 //! use ferrane_mil::{DataType, Type};
@@ -29,14 +29,18 @@
 mod arguments;
 mod error;
 mod format;
+pub mod image;
 mod npy;
 mod npz;
 pub mod safetensors;
+mod shapes;
 mod tensor_source;
 
 pub use arguments::{Unnamed, arguments, values};
 pub use error::Error;
-pub use format::{Format, read, write, write_folder};
+pub use format::{Format, read, write, write_folder, write_in};
+pub use image::{Fit, Image, with_images};
+pub use shapes::given_shapes;
 pub use tensor_source::TensorSource;
 
 /// The result of a fallible function of this crate.

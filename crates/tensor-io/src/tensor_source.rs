@@ -1,12 +1,14 @@
 //! The text that describes a value: a file, seeded random values, one number, or literals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ferrane_device::Tensor;
 use ferrane_host::random::Rng;
+use ferrane_mil::package::ColorSpace;
 use ferrane_mil::program::Type;
 use ferrane_mil::{DataType, Dim};
 
+use crate::image::{self, Fit};
 use crate::{Error, Format, Result, read};
 
 /// Number of elements that a short text may request at most: 2^32, 16 GiB of fp32.
@@ -31,6 +33,16 @@ pub enum TensorSource {
     Fill(f64),
     /// Literals as fp64, with the shape of their brackets.
     Literal(Tensor),
+    /// An image file; see [`image`](crate::image).
+    Image {
+        /// Path of the PNG or JPEG file.
+        path: PathBuf,
+        /// How the input takes the pixels; `None` for an input that is not described as an image,
+        /// which takes red, green, blue, or gray if it has one channel.
+        color: Option<ColorSpace>,
+        /// What happens to an image of another size.
+        fit: Fit,
+    },
 }
 
 impl TensorSource {
@@ -78,11 +90,14 @@ impl TensorSource {
         let not_a_tensor = || Error::Mismatch(format!("`{name}` is a {ty}, not a tensor"));
         let dtype = ty.dtype().ok_or_else(not_a_tensor)?;
         let tensor = match self {
-            TensorSource::File(path, key) => {
-                if Format::of(path).is_none() {
-                    return Err(Error::Extension(path.clone()));
-                }
-                read(path, key.as_deref().unwrap_or(name))?
+            TensorSource::File(path, key) => match Format::of(path) {
+                None => return Err(Error::Extension(path.clone())),
+                Some(format) if format.is_image() => image::read(path, image::color_of(ty)?, Fit::Exact, ty)?,
+                Some(_) => read(path, key.as_deref().unwrap_or(name))?,
+            },
+            TensorSource::Image { path, color, fit } => {
+                let color = color.map_or_else(|| image::color_of(ty), Ok)?;
+                image::read(path, color, *fit, ty)?
             }
             TensorSource::Literal(tensor) => flat(tensor, ty)?,
             TensorSource::Fill(value) => fill(*value, dtype, &known(ty, "a number for every element")?)?,
@@ -95,6 +110,38 @@ impl TensorSource {
             )));
         }
         Ok(tensor.cast(dtype)?)
+    }
+}
+
+impl TensorSource {
+    /// The shape that the value itself has: of a file, or of nested literals. `None` for values
+    /// that take any shape, and for an image that is resized.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn shape(&self, name: &str, ty: &Type) -> Result<Option<Vec<usize>>> {
+        let image = |path: &Path, color: Option<ColorSpace>| {
+            let channels = match (color, ty) {
+                (Some(color), _) => color.channels(),
+                (None, Type::Tensor { shape, .. }) if shape.get(1) == Some(&Dim::Fixed(1)) => 1,
+                _ => 3,
+            };
+            let (width, height) = image::size(path)?;
+            Ok(Some(vec![1, channels, height, width]))
+        };
+        match self {
+            TensorSource::File(path, key) => match Format::of(path) {
+                None => Err(Error::Extension(path.clone())),
+                Some(format) if format.is_image() => image(path, None),
+                Some(_) => Ok(Some(read(path, key.as_deref().unwrap_or(name))?.shape().to_vec())),
+            },
+            TensorSource::Image { path, color, fit: Fit::Exact } => image(path, *color),
+            // A flat list fills an input of any shape.
+            TensorSource::Literal(tensor) if tensor.shape().len() > 1 || ty.rank() == Some(1) => {
+                Ok(Some(tensor.shape().to_vec()))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -298,7 +345,8 @@ mod tests {
             ("[1, 2, 3]", "3 values for the 2 elements"),
             ("[[1, 2]]", "the input is tensor<fp32, [2]>"),
             ("", "no value given"),
-            ("x.png", "neither a value nor a tensor file"),
+            ("x.tiff", "neither a value nor a tensor file"),
+            ("x.png", "an image is [1, 3, H, W]"),
             ("no.npy", "no such file"),
             ("random:-1", "not a whole number"),
             ("random:1:2", "random:SEED:LOW:HIGH"),
