@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use ferrane::llm::config::preset;
+use ferrane::tensor_io::Fit;
 use ferrane::train::metrics::Timeline;
 use ferrane_perf::decode::{DecodeOptions, decode};
 use ferrane_perf::dispatch::dispatch;
@@ -105,19 +106,19 @@ fn bench_program(args: BenchProgram) -> Result<()> {
     let inputs = runs::sources(&args.inputs, &[])?;
     let device = runs::open(&args.device)?;
     let begun = Instant::now();
-    let program = program::load(&args.program, Care::Whole)?.program;
+    let loaded = program::load(&args.program, Care::Whole)?;
     let read = begun.elapsed();
+    let ready = program::runnable(loaded, args.function.as_deref(), &args.shapes, inputs, Fit::Exact)?;
     let emulator = if args.steps { Some(ferrane::emulator(&args.device)?) } else { None };
     let options = ProgramOptions {
         name: args.program.display().to_string(),
-        inputs: &inputs,
+        inputs: &ready.sources,
         seed: args.seed,
         repeat: args.repeat,
         steps: emulator.as_ref(),
         read,
     };
-    let function = program::function(&program, args.function.as_deref())?;
-    let report = ferrane_perf::program::program(&device, &program, function, &options)?;
+    let report = ferrane_perf::program::program(&device, &ready.program, ready.function()?, &options)?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
     }

@@ -74,6 +74,12 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
         (false, None) => Care::Whole,
     };
     let mut opened = program::open(file, care)?;
+    if let Some(program) = opened.program.take_if(|_| !args.shapes.is_empty()) {
+        let name = program::function(&program, None)?.name.clone();
+        // The word alone chooses the default of every input.
+        let shapes: Vec<String> = args.shapes.iter().filter(|s| s.trim() != "default").cloned().collect();
+        opened.program = Some(program::shaped(program, &name, opened.description.as_ref(), &shapes, &[])?);
+    }
     let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
     if args.fix && mend(file, profile, &opened, &options(args, &opened, programs))? {
         opened = program::open(file, care)?;

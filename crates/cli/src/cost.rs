@@ -32,7 +32,9 @@ pub fn model(machine: &str) -> Result<CostModel> {
 
 fn program(args: &Cost, file: &Path) -> Result<()> {
     let model = model(&args.machine)?;
-    let program = program::load(file, Care::Text)?.program;
+    let loaded = program::load(file, Care::Text)?;
+    let name = program::function(&loaded.program, None)?.name.clone();
+    let program = program::shaped(loaded.program, &name, loaded.description.as_ref(), &args.shapes, &[])?;
     let cost = predict(&program, &model).map_err(|e| files::failed(file, e))?;
     if let Some(picture) = &args.svg {
         files::replace(picture, roofline_svg(&cost, &model).as_bytes())?;

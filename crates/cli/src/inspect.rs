@@ -1,7 +1,7 @@
 //! `ferrane inspect`: what is in a program.
 
 use ferrane::mil::contents::Contents;
-use ferrane::mil::package::Form;
+use ferrane::mil::package::{Form, annotate};
 use ferrane::mil::{Dialect, Program};
 use serde_json::json;
 
@@ -15,8 +15,9 @@ pub fn run(args: Inspect) -> Result<()> {
     if about::inspect(&args)? {
         return Ok(());
     }
-    let program::Loaded { form, program, .. } = program::load(&args.file, Care::Form)?;
-    let (contents, name) = (Contents::of(&program), args.file.display().to_string());
+    let program::Loaded { form, program, description } = program::load(&args.file, Care::Form)?;
+    let (mut contents, name) = (Contents::of(&program), args.file.display().to_string());
+    annotate(&mut contents, &program, description.as_ref());
     let ((major, minor), spelling) = (program.version, spelling(form, &program));
     if args.json {
         let mut object = contents.json();

@@ -4,8 +4,12 @@ use std::io::{ErrorKind, IsTerminal as _};
 use std::path::Path;
 
 use ferrane::diag::did_you_mean;
-use ferrane::mil::package::{Description, Form, PackageError, open_checked, read_checked};
-use ferrane::mil::{Function, Program};
+use ferrane::mil::classifier::{self, Classifier};
+use ferrane::mil::package::{
+    Description, Form, PackageError, ShapeChoice, choose_shapes, input_shapes, open_checked, read_checked,
+};
+use ferrane::mil::{Function, Program, specialize};
+use ferrane::tensor_io::{Fit, TensorSource, given_shapes, with_images};
 
 pub use ferrane::mil::package::{Care, Checked};
 
@@ -67,4 +71,71 @@ pub fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Func
         }
         None => Error::new("the program has no function"),
     })
+}
+
+/// A function that can run: its inputs have extents, and its outputs are tensors.
+pub struct Runnable {
+    /// The program, with the function for the chosen shapes.
+    pub program: Program,
+    /// Name of the function.
+    pub function: String,
+    /// What a package says about the program.
+    pub description: Option<Description>,
+    /// The labels of the output that holds probabilities, if the function is a classifier.
+    pub classifier: Option<Classifier>,
+    /// The values of the inputs.
+    pub sources: Vec<(String, TensorSource)>,
+}
+
+impl Runnable {
+    /// The function that runs.
+    pub fn function(&self) -> Result<&Function> {
+        function(&self.program, Some(&self.function))
+    }
+}
+
+/// Makes a function of a program one that can run.
+pub fn runnable(
+    loaded: Loaded,
+    name: Option<&str>,
+    shapes: &[String],
+    sources: Vec<(String, TensorSource)>,
+    fit: Fit,
+) -> Result<Runnable> {
+    let Loaded { program, description, .. } = loaded;
+    let entry = function(&program, name)?;
+    let (name, sources) = (entry.name.clone(), with_images(sources, entry, description.as_ref(), fit));
+    let program = shaped(program, &name, description.as_ref(), shapes, &sources)?;
+    let (program, classifier) = match classifier::detach(&program, &name)? {
+        Some((program, classifier)) => (program, Some(classifier)),
+        None => (program, None),
+    };
+    Ok(Runnable { program, function: name, description, classifier, sources })
+}
+
+/// The program with the shapes of a function's inputs that `--shape` chooses, the values have, or
+/// the description has as the default.
+pub fn shaped(
+    program: Program,
+    name: &str,
+    description: Option<&Description>,
+    shapes: &[String],
+    sources: &[(String, TensorSource)],
+) -> Result<Program> {
+    let mut choices: Vec<ShapeChoice> = Vec::new();
+    for text in shapes {
+        for choice in ShapeChoice::parse_list(text).map_err(|e| Error::new(format!("--shape {text}: {e}")))? {
+            if choices.iter().any(|c| c.name == choice.name) {
+                return Err(Error::new(format!("--shape {text}: `{}` is given twice", choice.name)));
+            }
+            choices.push(choice);
+        }
+    }
+    let entry = function(&program, Some(name))?;
+    let inputs = input_shapes(entry, description);
+    let chosen = choose_shapes(&inputs, &choices, &given_shapes(entry, sources)?)?;
+    if chosen.is_empty() {
+        return Ok(program);
+    }
+    Ok(specialize(&program, name, &chosen, &ferrane::emulator("emulator")?)?)
 }

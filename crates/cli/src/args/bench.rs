@@ -193,6 +193,10 @@ pub struct BenchProgram {
     /// The value of an input, as in `ferrane run` [default: random numbers from -1 to 1].
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
+    /// The shape of an input, x=1x3x224x224, or of several, separated by commas [default: that of
+    /// its value, or of the package's description].
+    #[arg(long = "shape", value_name = "NAME=DIMS")]
+    pub shapes: Vec<String>,
     /// The function to run [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,

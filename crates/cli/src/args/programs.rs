@@ -93,6 +93,10 @@ pub struct Check {
     /// Comments of a text are lost.
     #[arg(long, requires = "machine")]
     pub fix: bool,
+    /// Check the program for this shape of an input, x=1x3x224x224, or of several, separated by
+    /// commas; `default` takes those of the package's description.
+    #[arg(long = "shape", value_name = "NAME=DIMS", conflicts_with = "fix")]
+    pub shapes: Vec<String>,
     /// The range of an input, for the search for overflow: x=-1..1; may be repeated.
     #[arg(long, value_name = "NAME=LOW..HIGH", requires = "machine", allow_hyphen_values = true)]
     pub bounds: Vec<InputBounds>,
@@ -159,6 +163,8 @@ pub enum OutputFormat {
     Npy,
     /// One file for all outputs: DIR/outputs.safetensors.
     Safetensors,
+    /// DIR/NAME.png for outputs that are images, DIR/NAME.npy for the others.
+    Png,
 }
 
 /// `ferrane run`.
@@ -167,14 +173,20 @@ pub enum OutputFormat {
 Values of inputs:
   x=image.npy               a NumPy array
   x=inputs.safetensors:key  a tensor of a file; without :key the one named as the input
+  x=photo.png               an image (.png, .jpg): its values from 0 to 255, in the input's order of channels
   x=random:1                uniform draws from -1 to 1 with seed 1 (integers: 0 or 1)
   x=random:1:0:10           from 0 to 10, 10 not included
   x=zeros, x=ones           every element
   x=[1, 2, 3]               literals, nested like the shape or flat; one number, x=0.5, fills the input
-Values are converted to the input's element type; what does not fit is an error. An input of open shape takes the value's.
+Values are converted to the input's element type; what does not fit is an error.
+
+An input that may have several shapes takes that of its value, or the one that --shape chooses, or its default. `ferrane inspect` lists
+the shapes that a package allows; others are refused. A classifier's labels are printed with their probabilities, the largest first.
 
 Examples:
   ferrane run model.mil --input x=random:1
+  ferrane run detector.mlpackage --input image=photo.png --resize --shape image=1x3x640x640
+  ferrane run style.mlpackage --input image=photo.png --output out --output-format png
   ferrane run model.mlpackage --input image=cat.npy --output out
   ferrane run model.mil --input x=random:1 --numerics exact --json
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
@@ -205,6 +217,13 @@ pub struct Run {
     /// The value of an input; may be repeated.
     #[arg(long = "input", short = 'i', value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
+    /// The shape of an input, x=1x3x224x224, or of several, separated by commas [default: that of
+    /// its value, or of the package's description].
+    #[arg(long = "shape", value_name = "NAME=DIMS")]
+    pub shapes: Vec<String>,
+    /// Scale images of other sizes to the input's size.
+    #[arg(long)]
+    pub resize: bool,
     /// Write the outputs into this folder, which is created if necessary.
     #[arg(long, short = 'o', value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -389,6 +408,10 @@ pub struct Cost {
     /// Chip or profile: `m4`, `m4-max-macos26-inmem`.
     #[arg(long, aliases = ["target", "profile"], default_value = "m4", value_name = "MACHINE")]
     pub machine: String,
+    /// The shape of an input, x=1x3x224x224, or of several, separated by commas [default: that of
+    /// the package's description].
+    #[arg(long = "shape", value_name = "NAME=DIMS", conflicts_with = "published")]
+    pub shapes: Vec<String>,
     /// Draw the program's ops on the chip's roofline.
     #[arg(long, value_name = "FILE", conflicts_with = "published")]
     pub svg: Option<PathBuf>,

@@ -10,8 +10,8 @@ use ferrane::mil::{DataType, Type, Weights};
 use ferrane::tensor_io::{TensorSource, Unnamed, values};
 use ferrane::{Tensor, Tensors};
 
-use super::{is_emulator, open, show, value_error};
-use crate::args::Run;
+use super::{Ran, is_emulator, open, show, value_error};
+use crate::args::{OutputFormat, Run};
 use crate::error::{Error, Result};
 use crate::{files, out};
 
@@ -36,6 +36,11 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource
     if args.audit || !args.states.is_empty() {
         return Err(Error::new("a compiled program has no ops and no states; leave out --audit and --state"));
     }
+    if !args.shapes.is_empty() || args.resize || args.output_format == OutputFormat::Png {
+        return Err(Error::new(
+            "a compiled program has one shape and no description; leave out --shape, --resize and --output-format png",
+        ));
+    }
     let hwx = Hwx::read(file).map_err(|e| failed(&e))?;
     let emulator = ferrane::emulator(spec)?;
     let interpreter = Interpreter::new(&emulator, &hwx, args.function.as_deref()).map_err(|e| failed(&e))?;
@@ -57,5 +62,6 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource
     let wall = begun.elapsed();
     let tensor = |(name, constant)| Ok((name, Tensor::from_constant(&constant, &Weights::new())?));
     let outputs: Tensors = outputs.into_iter().map(tensor).collect::<Result<_>>()?;
-    show(args, interpreter.name(), &open(spec)?.name(), &outputs, wall)
+    let ran = Ran { function: interpreter.name(), device: &open(spec)?.name(), outputs: &outputs, wall };
+    show(args, &ran, None, &[])
 }

@@ -17,6 +17,7 @@ mod cost;
 mod data;
 mod doctor;
 mod faults;
+mod flexible;
 mod generate;
 mod grad;
 mod json;
