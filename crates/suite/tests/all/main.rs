@@ -2,6 +2,7 @@
 //! checked for machines, and the corpora of the fuzz targets.
 
 mod checker;
+mod converted;
 mod corpora;
 mod devices;
 mod filetests;
