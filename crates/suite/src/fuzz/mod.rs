@@ -10,6 +10,7 @@ mod attributes;
 mod blob;
 mod hwx;
 mod hwx_bundle;
+mod image;
 mod package;
 mod passes;
 mod recording;
@@ -19,6 +20,7 @@ pub use attributes::attributes;
 pub use blob::blob;
 pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
+pub use image::image;
 pub use package::package;
 pub use passes::passes;
 pub use recording::recording;
@@ -36,6 +38,7 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("hwx_bundle", hwx_bundle),
     ("hwx_stream", hwx_stream),
     ("hwx_text", hwx_text),
+    ("image", image),
     ("package", package),
     ("parse", parse),
     ("passes", passes),
