@@ -270,8 +270,8 @@ def speed_table(results, threads, kinds):
 
 
 def cost_table(results, threads, kinds, part):
-    """Load times or peaks of memory."""
-    systems = [*kinds, "ort", "torch"]
+    """Load times or peaks of memory. Loading in PyTorch is mostly the import of the network's source."""
+    systems = [*kinds, "ort"] + (["torch"] if part == "memory" else [])
     title = {"ort": "ONNX Runtime", "torch": "PyTorch"}
     lines = [row("network", *(title.get(s, f"Ferrane {s}") for s in systems)), row("---", *["---:"] * len(systems))]
     for name, x in results.items():
@@ -296,15 +296,16 @@ def tables(results, a):
 
 
 def write_page(path, made, versions):
-    """Replaces the tables of a page, each between `<!-- NAME -->` and `<!-- end -->`."""
+    """Replaces the tables of a page, each between `<!-- NAME -->` and `<!-- end -->`; appends a new one."""
     text = path.read_text()
-    made = dict(made)
-    if any(k.startswith("speed") for k in made):
-        made["machine"] = versions
+    titles = {"correctness": "Numbers", "load": "Load times in milliseconds", "memory": "Peak memory in MiB"}
     for name, table in made.items():
-        text, count = re.subn(rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.S)
-        if count == 0:
-            print(f"{path}: no place for the table `{name}`", file=sys.stderr)
+        title = titles.get(name) or f"Speed, threads: {name.removeprefix('speed-')}"
+        if f"<!-- {name} -->" not in text:
+            text += f"\n## {title}\n\n<!-- {name} -->\n<!-- end -->\n"
+        if name.startswith("speed"):
+            table = f"{versions}\n\n{table}"
+        text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.S)
     path.write_text(text)
 
 
