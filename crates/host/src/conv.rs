@@ -1,10 +1,12 @@
 //! Convolutions of fp32 and fp16 images, with sums in fp32.
 //!
 //! A [`Conv`] is made once for a shape. It packs the weights once, and then computes one image at a
-//! time in one of three ways:
+//! time in one of four ways:
 //!
 //! - pointwise (a filter of one tap, no padding, stride 1): a product of the weights with the
 //!   image in place;
+//! - the same at no more than eight positions, as in squeeze-and-excitation gates: the weights are
+//!   not packed, because reading them is all the work;
 //! - depthwise (one input channel for each group): for each channel, sums of shifted rows;
 //! - otherwise a product of the weights with the unfolded image (im2col). The unfolded matrix never
 //!   lies in memory: the panels of the product are packed from the padded image.
@@ -22,7 +24,9 @@ mod padded;
 use half::f16;
 
 use crate::buffer::AllocError;
-use crate::gemm::{Columns, GemmError, Operand, Output, Panels, Unfolded, View, ViewMut, with_scratch};
+use crate::gemm::{
+    Bias, Columns, Epilogue, GemmError, Operand, Output, Panels, Unfolded, View, ViewMut, gemm, with_scratch,
+};
 use crate::pool;
 use padded::Padded;
 
@@ -30,6 +34,9 @@ pub use crate::gemm::Pixels;
 
 /// Convolutions with fewer multiply-adds than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
+
+/// The most positions of an image whose product reads the weights in place.
+const FEW: usize = 8;
 
 /// The shape of a convolution over one to three spatial axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +103,8 @@ pub struct Conv {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     Pointwise,
+    /// Pointwise at few positions: the weights are read once, in place.
+    Few,
     Depthwise,
     Unfold,
 }
@@ -125,7 +134,8 @@ impl Conv {
         let method = if shape.channels == groups && !padded.taps.is_empty() {
             Method::Depthwise
         } else if plain && shape.input == shape.output {
-            Method::Pointwise
+            let places = shape.output.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+            if places <= FEW { Method::Few } else { Method::Pointwise }
         } else {
             Method::Unfold
         };
@@ -170,7 +180,7 @@ impl Conv {
         let mut kept = Vec::new();
         for (group, to) in to[..self.packed_len()].chunks_exact_mut(part).enumerate() {
             let first = group * rows;
-            if live.len() == taps && self.method != Method::Depthwise {
+            if live.len() == taps && !matches!(self.method, Method::Depthwise | Method::Few) {
                 Panels::pack(view.rows_from(first, rows, all)?, to)?;
                 continue;
             }
@@ -181,7 +191,7 @@ impl Conv {
                     kept.extend(live.iter().map(|&tap| view.at(row * all + channel * taps + tap)));
                 }
             }
-            if self.method == Method::Depthwise {
+            if matches!(self.method, Method::Depthwise | Method::Few) {
                 to.copy_from_slice(&kept);
             } else {
                 Panels::pack(Operand::F32(View::row_major(&kept, rows, self.depth())?), to)?;
@@ -239,8 +249,8 @@ impl Conv {
         let part = rows * self.depth();
         let group = |group: usize, out: &mut [T], parallel: bool| {
             let bias = epilogue.bias.map(|b| &b[group * rows..(group + 1) * rows]);
-            let panels = Panels::new(&weights[group * part..], rows, self.depth())?;
-            self.group(image, group, panels, out, ConvEpilogue { bias, ..epilogue }, parallel)
+            let weights = &weights[group * part..(group + 1) * part];
+            self.group(image, group, weights, out, ConvEpilogue { bias, ..epilogue }, parallel)
         };
         if groups == 1 || !parallel {
             for (i, out) in out.chunks_exact_mut(rows * places).enumerate() {
@@ -262,7 +272,7 @@ impl Conv {
         &self,
         image: Image<'_>,
         group: usize,
-        panels: Panels<'_>,
+        weights: &[f32],
         out: &mut [T],
         epilogue: ConvEpilogue<'_>,
         parallel: bool,
@@ -273,6 +283,10 @@ impl Conv {
         let image = Image { origin: first, ..image };
         let rows = self.outputs_per_group();
         let out = T::output(out, rows, places)?;
+        if self.method == Method::Few {
+            return self.few(image, weights, out, epilogue);
+        }
+        let panels = Panels::new(weights, rows, self.depth())?;
         if self.method == Method::Pointwise
             && let Some(stride) = padded::merged(&self.shape.input, image.strides)
         {
@@ -295,6 +309,42 @@ impl Conv {
             };
             let columns = Unfolded::new(pixels, &self.padded.steps, &self.padded.rows, self.padded.width())?;
             panels.multiply(Columns::Unfolded(columns), out, epilogue.bias, epilogue.round, parallel)
+        })?
+    }
+}
+
+impl Conv {
+    /// The product of one group at few positions.
+    fn few(
+        &self,
+        image: Image<'_>,
+        weights: &[f32],
+        out: Output<'_>,
+        epilogue: ConvEpilogue<'_>,
+    ) -> Result<(), GemmError> {
+        let depth = self.depth();
+        let places: usize = self.shape.output.iter().product();
+        let epilogue = Epilogue { bias: epilogue.bias.map(Bias::Rows), round: epilogue.round, ..Epilogue::default() };
+        let weights = Operand::F32(View::row_major(weights, self.outputs_per_group(), depth)?);
+        with_scratch([depth * places, 0, 0], |[columns, ..]| {
+            let strides = padded::strides(image.strides);
+            let [depths, heights, widths] = padded::extents(&self.shape.input);
+            let element = |i: usize| match image.pixels {
+                Pixels::F32(s) => s[i],
+                Pixels::F16(s) => s[i].to_f32(),
+            };
+            let mut at = 0;
+            for channel in 0..depth {
+                for (z, y) in (0..depths).flat_map(|z| (0..heights).map(move |y| (z, y))) {
+                    for x in 0..widths {
+                        let offset = [z, y, x].iter().zip(strides).map(|(&i, s)| i as isize * s).sum::<isize>();
+                        let offset = offset + channel as isize * image.channel;
+                        columns[at] = element(image.origin.wrapping_add_signed(offset));
+                        at += 1;
+                    }
+                }
+            }
+            gemm(weights, Operand::F32(View::row_major(columns, depth, places)?), out, epilogue)
         })?
     }
 }

@@ -110,8 +110,7 @@ impl Padded {
         // The tables take less memory than an image with one channel more than the weights have.
         block.checked_mul(per_group)?.checked_add(SLACK).filter(|&n| n < isize::MAX as usize / 8)?;
         count.checked_mul(per_group).filter(|&n| n < isize::MAX as usize / 16)?;
-        let mut kernel = [1; AXES];
-        kernel[missing..].copy_from_slice(&shape.kernel);
+        let kernel = extents(&shape.kernel);
         let (mut taps, mut shifts) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let [z, y, x] = &axes;
         for &(tz, rz, sz) in &z.taps {
@@ -206,8 +205,7 @@ impl Padded {
     /// Copies the channel that starts at `base`.
     fn channel<T: Element>(&self, from: &[T], base: usize, spatial: &[isize], to: &mut [T]) {
         let [z, y, x] = &self.axes;
-        let mut strides = [0; AXES];
-        strides[AXES - spatial.len()..].copy_from_slice(spatial);
+        let strides = strides(spatial);
         let mut planes = to.chunks_exact_mut(self.plane);
         for rz in 0..z.residues.len() {
             for ry in 0..y.residues.len() {
@@ -257,6 +255,20 @@ fn neighbors<T: Element>(from: &[T], at: usize, stride: isize, to: &mut [T]) {
             }
         }
     }
+}
+
+/// The strides of all axes; those of missing axes are 0.
+pub(super) fn strides(spatial: &[isize]) -> [isize; AXES] {
+    let mut strides = [0; AXES];
+    strides[AXES - spatial.len()..].copy_from_slice(spatial);
+    strides
+}
+
+/// The extents of all axes; those of missing axes are 1.
+pub(super) fn extents(spatial: &[usize]) -> [usize; AXES] {
+    let mut extents = [1; AXES];
+    extents[AXES - spatial.len()..].copy_from_slice(spatial);
+    extents
 }
 
 /// The one stride of positions in row-major order, if there is one.

@@ -160,6 +160,8 @@ fn large_shapes_give_the_sums_of_the_definition() {
         flat(40, 20, 1, 14, 3, 1, 12, 12),
         flat(16, 64, 1, 31, 1, 2, 1, 0),
         flat(256, 64, 1, 14, 1, 1, 1, 0),
+        flat(96, 40, 1, 1, 1, 1, 1, 0),
+        flat(64, 48, 4, 2, 1, 1, 1, 0),
     ]
     .into_iter()
     .enumerate()
