@@ -7,6 +7,7 @@
 mod blocks;
 mod calls;
 
+pub use blocks::OpenBlock;
 pub use calls::{Conv, ReducedDims, Transpose};
 
 use std::collections::HashSet;

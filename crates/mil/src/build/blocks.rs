@@ -2,37 +2,77 @@
 
 use super::Builder;
 use crate::error::MilError;
-use crate::program::{Arg, Block, BlockId, Constant, Function, Op, OpId, ValueDef, ValueId};
+use crate::op;
+use crate::ops::{self, InferContext};
+use crate::program::{Arg, Block, BlockId, Constant, Function, Op, OpId, Type, ValueDef, ValueId};
 
-/// A block that is being built, and where ops were added before it.
-pub(crate) struct OpenBlock {
+/// A nested block that is being built (see [`Builder::open_block`]).
+#[derive(Debug)]
+pub struct OpenBlock {
     block: BlockId,
     outer: BlockId,
 }
 
 impl Builder {
-    /// Begins a nested block without parameters: ops are added to it until
-    /// [`Builder::close_block`].
-    pub(crate) fn open_block(&mut self) -> OpenBlock {
+    /// Begins a nested block: ops are added to it until [`Builder::close_block`]. Blocks are closed
+    /// in the reverse order.
+    pub fn open_block(&mut self) -> OpenBlock {
         let block = BlockId(self.function.blocks.len() as u32);
         self.function.blocks.push(Block::default());
         OpenBlock { block, outer: std::mem::replace(&mut self.block, block) }
     }
 
+    /// Adds a parameter to an open block.
+    pub fn block_input(&mut self, open: &OpenBlock, name: &str, ty: Type) -> ValueId {
+        let name = self.unique(name);
+        let position = self.function.block(open.block).inputs.len() as u32;
+        let value = self.value(name, ty, ValueDef::BlockInput(open.block, position));
+        self.function.blocks[open.block.index()].inputs.push(value);
+        value
+    }
+
     /// Ends a nested block. It must become one of the blocks of the next op with blocks.
-    pub(crate) fn close_block(&mut self, open: OpenBlock, outputs: Vec<ValueId>) -> BlockId {
+    pub fn close_block(&mut self, open: OpenBlock, outputs: Vec<ValueId>) -> BlockId {
         self.function.blocks[open.block.index()].outputs = outputs;
         self.block = open.outer;
         open.block
     }
 
     /// Adds `cond`: the outputs of one of two blocks without parameters, which give the same types.
-    pub(crate) fn cond(&mut self, name: &str, pred: ValueId, blocks: [BlockId; 2]) -> Vec<ValueId> {
+    ///
+    /// # Errors
+    /// `pred` is no scalar bool, or the blocks give different numbers or types of values.
+    pub fn cond(&mut self, name: &str, pred: ValueId, blocks: [BlockId; 2]) -> Result<Vec<ValueId>, MilError> {
+        self.with_blocks(op::COND, name, vec![("pred".to_string(), Arg::Value(pred))], blocks)
+    }
+
+    /// Adds `while_loop`: the variables after the second block has run for as long as the first one
+    /// gives true. Both take a parameter for each variable; the second gives their next values.
+    ///
+    /// # Errors
+    /// The first block does not give one scalar bool, or the types of parameters, variables and
+    /// next values differ.
+    pub fn while_loop(
+        &mut self,
+        name: &str,
+        variables: &[ValueId],
+        blocks: [BlockId; 2],
+    ) -> Result<Vec<ValueId>, MilError> {
+        self.with_blocks(op::WHILE_LOOP, name, vec![("loop_vars".to_string(), Arg::List(variables.to_vec()))], blocks)
+    }
+
+    fn with_blocks(
+        &mut self,
+        op: &str,
+        name: &str,
+        args: Vec<(String, Arg)>,
+        blocks: [BlockId; 2],
+    ) -> Result<Vec<ValueId>, MilError> {
+        let def = ops::lookup(op, self.opset)?;
+        let (function, weights) = (&self.function, &self.weights);
+        let types =
+            ops::infer(&InferContext { function, weights, def, args: &args, attributes: &[], blocks: &blocks })?;
         let label = self.unique(name);
-        let types: Vec<_> = {
-            let outputs = &self.function.block(blocks[0]).outputs;
-            outputs.iter().map(|v| self.function.value(*v).ty.clone()).collect()
-        };
         let id = OpId(self.function.ops.len() as u32);
         let name = |b: &mut Builder, i: usize| if i == 0 { label.clone() } else { b.unique(&format!("{label}_{i}")) };
         let mut outputs = Vec::with_capacity(types.len());
@@ -41,14 +81,14 @@ impl Builder {
             outputs.push(self.value(name, ty, ValueDef::Op(id, i as u32)));
         }
         self.push_op(Op {
-            name: "cond".to_string(),
-            args: vec![("pred".to_string(), Arg::Value(pred))],
+            name: op.to_string(),
+            args,
             attributes: vec![("name".to_string(), Constant::string(&label))],
             outputs: outputs.clone(),
             blocks: blocks.to_vec(),
             span: None,
         });
-        outputs
+        Ok(outputs)
     }
 
     /// Adds a copy of an op of another function over the same weights, its blocks included. `map`

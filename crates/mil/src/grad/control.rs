@@ -52,7 +52,7 @@ fn cond(p: &mut Pullback<'_, '_>) -> Result<(), GradError> {
     let blocks = [branch(p, yes, &captured, &cotangents)?, branch(p, no, &captured, &cotangents)?];
     captured.iter().zip(before).for_each(|(v, d)| p.tape.set_adjoint(*v, d));
     let name = p.name.clone();
-    let found = p.tape.b.cond(&name, pred, blocks);
+    let found = p.tape.b.cond(&name, pred, blocks)?;
     for (value, d) in captured.into_iter().zip(found) {
         p.give_value(value, d)?;
     }

@@ -74,6 +74,8 @@ pub enum Form {
     Compiled,
     /// A file of MIL text.
     Text,
+    /// An ONNX model, which `ferrane-onnx` reads.
+    Onnx,
 }
 
 impl Form {
@@ -84,6 +86,7 @@ impl Form {
             Form::Model => "a model",
             Form::Compiled => "a compiled model",
             Form::Text => "MIL text",
+            Form::Onnx => "an ONNX model",
         }
     }
 
@@ -94,6 +97,7 @@ impl Form {
             Form::Model => "mlmodel",
             Form::Compiled => "mlmodelc",
             Form::Text => "text",
+            Form::Onnx => "onnx",
         }
     }
 }
