@@ -206,6 +206,45 @@ const COMPILED: &[(u16, &str, &str)] = &[
     ),
 ];
 
+/// Codes of ONNX models (`ferrane-onnx`).
+const ONNX: &[(u16, &str, &str)] = &[
+    (
+        801,
+        "not an ONNX model",
+        "The bytes are not the protobuf message of a model, or the model has no graph. A file that Git LFS keeps elsewhere, a download that stopped, or another format under this name is the usual reason.",
+    ),
+    (
+        802,
+        "invalid ONNX model",
+        "The model contradicts itself: a name is defined twice or nowhere, a node depends on its own result, a tensor has a wrong number of bytes, or an operator gets operands that do not fit. `onnx.checker.check_model(model, full_check=True)` finds most of these.",
+    ),
+    (
+        803,
+        "version of an ONNX model",
+        "The format or the opset is newer or older than those that are known. `onnx.version_converter` moves a model to another opset.",
+    ),
+    (
+        804,
+        "file of an ONNX model",
+        "The model, or a file of external data that it names, cannot be read. External data lie in the folder of the model, under the names that they had when it was saved.",
+    ),
+    (
+        805,
+        "open extent of an ONNX model",
+        "A program has fixed extents. Each named extent of an input gets its number from `--shape batch=1,seq=128`, or from `Options::dimensions`; an extent without a name is `INPUT.AXIS`.",
+    ),
+    (
+        806,
+        "node that MIL cannot express",
+        "MIL has no op for the operator, no short composition of ops computes it, or it has a form that they do not cover. The message says which. docs/onnx.md lists the operators.",
+    ),
+    (
+        807,
+        "value of an ONNX model that must be known",
+        "MIL needs the value when the program is made: axes, shapes, sizes, numbers of repetitions. It must be an initializer, computed from initializers and extents, or an input with a fixed value (`Options::values`). `onnxsim` or a newer exporter often folds it.",
+    ),
+];
+
 /// Every explanation, sorted by code.
 pub fn all() -> Vec<Explanation> {
     let told = |&(code, title, text): &(u16, &'static str, &'static str)| Explanation {
@@ -220,7 +259,7 @@ pub fn all() -> Vec<Explanation> {
         text: rule.explanation,
         rule: Some(rule),
     });
-    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).collect()
+    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).chain(ONNX.iter().map(told)).collect()
 }
 
 /// The explanation of a code, which may be spelled `E0421`, `e421` or `421`.

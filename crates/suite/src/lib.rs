@@ -3,7 +3,7 @@
 //!
 //! [`cases`] hold what every backend of the seam must do; [`filetest`] runs MIL files that state
 //! their expectations next to the lines. Both take the device as an argument, so a new backend is
-//! tested by opening it under its name. [`onnx`] lowers the node tests of the ONNX project to MIL;
+//! tested by opening it under its name. [`onnx`] reads the node tests of the ONNX project;
 //! [`fuzz`] holds the properties that must hold for any input bytes.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

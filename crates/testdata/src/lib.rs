@@ -67,8 +67,13 @@ impl Suite {
             assert!(!required, "suite {name}: test data `{folder}` not found and FERRANE_REQUIRE_DATA=1");
             say(&format!("skipped: suite {name} needs test data `{folder}` (set FERRANE_DATA)"));
         }
-        let (name, folder) = (name.to_string(), found?);
-        Some(Suite { name, folder, cases: 0, passed: 0, skipped: Vec::new(), failures: Vec::new() })
+        Some(Suite::at(name, &found?))
+    }
+
+    /// The suite `name` over a folder that exists.
+    pub fn at(name: &str, folder: &Path) -> Suite {
+        let (name, folder) = (name.to_string(), folder.to_path_buf());
+        Suite { name, folder, cases: 0, passed: 0, skipped: Vec::new(), failures: Vec::new() }
     }
 
     /// The folder with the cases, which exists.

@@ -11,6 +11,7 @@ mod blob;
 mod hwx;
 mod hwx_bundle;
 mod image;
+mod onnx;
 mod package;
 mod passes;
 mod recording;
@@ -21,6 +22,7 @@ pub use blob::blob;
 pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use image::image;
+pub use onnx::onnx;
 pub use package::package;
 pub use passes::passes;
 pub use recording::recording;
@@ -39,6 +41,7 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("hwx_stream", hwx_stream),
     ("hwx_text", hwx_text),
     ("image", image),
+    ("onnx", onnx),
     ("package", package),
     ("parse", parse),
     ("passes", passes),

@@ -2,112 +2,22 @@
 
 use std::path::Path;
 
-use ferrane_mil::DataType;
+use ferrane_onnx::proto::{
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, bytes,
+};
+use ferrane_onnx::{ElementType, Tensor};
 use serde_json::{Map, Value};
 
-/// An element type of ONNX, with the MIL type that replaces it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Element {
-    /// The name in ONNX: `INT64`.
-    pub name: String,
-}
-
-impl Element {
-    /// The MIL type that replaces it in a program, or `None` if there is none.
-    pub fn mil(&self) -> Option<DataType> {
-        Some(match self.name.as_str() {
-            "FLOAT" | "DOUBLE" => DataType::Fp32,
-            "FLOAT16" => DataType::Fp16,
-            "BOOL" => DataType::Bool,
-            _ if self.integer().is_some() => DataType::Int32,
-            _ => return None,
-        })
-    }
-
-    /// Width in bits of an integer type, and whether it is signed. `None` for other types.
-    pub fn integer(&self) -> Option<(u32, bool)> {
-        Some(match self.name.as_str() {
-            "INT64" => (64, true),
-            "UINT64" => (64, false),
-            "INT32" => (32, true),
-            "UINT32" => (32, false),
-            "INT16" => (16, true),
-            "UINT16" => (16, false),
-            "INT8" => (8, true),
-            "UINT8" => (8, false),
-            "INT4" => (4, true),
-            "UINT4" => (4, false),
-            "INT2" => (2, true),
-            "UINT2" => (2, false),
-            _ => return None,
-        })
-    }
-
-    /// The element type with this number in ONNX's `TensorProto.DataType`, as attributes state it.
-    pub fn of_number(number: i64) -> Element {
-        let name = match number {
-            1 => "FLOAT",
-            2 => "UINT8",
-            3 => "INT8",
-            4 => "UINT16",
-            5 => "INT16",
-            6 => "INT32",
-            7 => "INT64",
-            9 => "BOOL",
-            10 => "FLOAT16",
-            11 => "DOUBLE",
-            12 => "UINT32",
-            13 => "UINT64",
-            16 => "BFLOAT16",
-            21 => "UINT4",
-            22 => "INT4",
-            _ => "another type",
-        };
-        Element { name: name.to_string() }
-    }
-}
-
-/// An input or an output of a case's graph.
-#[derive(Clone, Debug)]
-pub struct CaseTensor {
-    /// The name by which nodes refer to it.
-    pub name: String,
-    /// The element type that ONNX states.
-    pub element: Element,
-    /// Extents, outermost first; empty for a scalar.
-    pub shape: Vec<usize>,
-    /// Elements, row-major. Integers beyond 2⁵³ are rounded.
-    pub values: Vec<f64>,
-}
-
-/// One application of an operator.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// The operator's name, such as `Add`.
-    pub op: String,
-    /// The operator's domain; empty for `ai.onnx`.
-    pub domain: String,
-    /// The attributes by name, as the JSON of the data has them.
-    pub attributes: Map<String, Value>,
-    /// Names of the inputs in order; an optional input that is left out is the empty string.
-    pub inputs: Vec<String>,
-    /// Names of the outputs in order; an optional output that is left out is the empty string.
-    pub outputs: Vec<String>,
-}
-
-/// A graph with given inputs and expected outputs.
+/// A model with given inputs and expected outputs.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The name of the test in the ONNX project.
-    pub name: String,
-    /// The version of the operator set that the graph imports.
-    pub opset: i64,
-    /// The nodes, in the order in which they are computed.
-    pub nodes: Vec<Node>,
-    /// The graph's inputs with their values.
-    pub inputs: Vec<CaseTensor>,
-    /// The graph's outputs with the values that the reference computed.
-    pub outputs: Vec<CaseTensor>,
+    /// The model, as the bytes of a `.onnx` file.
+    pub model: Vec<u8>,
+    /// The graph's inputs by name, with their values.
+    pub inputs: Vec<(String, Tensor)>,
+    /// The graph's outputs in order, with the values that the reference computed.
+    pub outputs: Vec<(String, Tensor)>,
     /// The error of ONNX's own evaluator against those values. It is not zero where the values were
     /// written by hand with few digits.
     pub spread: f64,
@@ -128,36 +38,129 @@ pub fn read(folder: &Path) -> Result<Vec<Read>, String> {
     let cases: Map<String, Value> = serde_json::from_slice(&file("cases.json")?).map_err(|e| e.to_string())?;
     let bytes = file("cases.safetensors")?;
     let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
-    Ok(cases.iter().map(|(name, case)| (name.clone(), one(name, case, &tensors))).collect())
+    Ok(cases.iter().map(|(name, case)| (name.clone(), one(case, &tensors))).collect())
 }
 
-fn one(name: &str, case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Result<Case, String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn one(case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Result<Case, String> {
+    let tensor = |entry: &Value| -> Result<(String, Tensor), String> {
+        let text = |key: &str| entry[key].as_str().ok_or(format!("a tensor without {key}"));
+        let view = tensors.tensor(text("key")?).map_err(|e| e.to_string())?;
+        let element = ElementType::from_name(text("onnx_dtype")?).ok_or("an unknown element type")?;
+        let values = numbers(view.dtype(), view.data()).ok_or_else(|| format!("elements of {element}"))?;
+        let tensor = Tensor::new(element, view.shape(), values).map_err(|e| e.to_string())?;
+        Ok((text("name")?.to_string(), tensor))
+    };
+    let inputs: Vec<_> = list(&case["inputs"]).iter().map(tensor).collect::<Result<_, _>>()?;
+    let outputs: Vec<_> = list(&case["outputs"]).iter().map(tensor).collect::<Result<_, _>>()?;
+    let graph = GraphProto {
+        node: list(&case["nodes"]).iter().map(|n| bytes(node(n))).collect(),
+        input: inputs.iter().map(|(name, t)| bytes(port(name, t))).collect(),
+        output: outputs.iter().map(|(name, t)| bytes(port(name, t))).collect(),
+        ..GraphProto::default()
+    };
+    let imports = list(&case["opset"]).iter().map(|o| {
+        let domain = o[0].as_str().unwrap_or_default().to_string();
+        bytes(OperatorSetIdProto { domain, version: o[1].as_i64().unwrap_or(0) })
+    });
+    let model = ModelProto {
+        ir_version: 10,
+        opset_import: imports.collect(),
+        graph: Some(bytes(graph)),
+        ..ModelProto::default()
+    };
+    let spread = case["reference_evaluator"]["max_abs_diff"].as_f64().unwrap_or(0.0);
+    Ok(Case { model: bytes(model).to_vec(), inputs, outputs, spread })
+}
+
+fn port(name: &str, t: &Tensor) -> ValueInfoProto {
+    let dim = |&n: &usize| DimensionProto { dim_value: Some(n as i64), dim_param: None };
+    let shape = Some(TensorShapeProto { dim: t.shape().iter().map(dim).collect() });
+    let tensor_type = Some(TensorTypeProto { elem_type: t.element().number(), shape });
+    ValueInfoProto { name: name.to_string(), r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }) }
+}
+
+fn node(node: &Value) -> NodeProto {
     let strings = |value: &Value| -> Vec<String> {
         list(value).iter().map(|s| s.as_str().unwrap_or_default().to_string()).collect()
     };
-    let tensor = |entry: &Value| -> Result<CaseTensor, String> {
-        let text = |key: &str| entry[key].as_str().ok_or(format!("a tensor without {key}"));
-        let view = tensors.tensor(text("key")?).map_err(|e| e.to_string())?;
-        let element = Element { name: text("onnx_dtype")?.to_string() };
-        let values = numbers(view.dtype(), view.data()).ok_or_else(|| format!("elements of {}", element.name))?;
-        Ok(CaseTensor { name: text("name")?.to_string(), element, shape: view.shape().to_vec(), values })
+    let text = |key: &str| node[key].as_str().unwrap_or_default().to_string();
+    let attributes = node["attributes"].as_object().cloned().unwrap_or_default();
+    NodeProto {
+        op_type: text("op"),
+        domain: text("domain"),
+        attribute: attributes.iter().map(|(name, value)| bytes(attribute(name, value))).collect(),
+        input: strings(&node["inputs"]),
+        output: strings(&node["outputs"]),
+        ..NodeProto::default()
+    }
+}
+
+/// An attribute: a number, a string, a list of either, or `{"dtype": …, "tensor": nested lists}`.
+fn attribute(name: &str, value: &Value) -> AttributeProto {
+    let mut a = AttributeProto { name: name.to_string(), ..AttributeProto::default() };
+    match value {
+        Value::String(s) => (a.r#type, a.s) = (3, Some(s.clone().into_bytes().into())),
+        Value::Number(n) if n.is_i64() => (a.r#type, a.i) = (2, n.as_i64()),
+        Value::Number(n) => (a.r#type, a.f) = (1, n.as_f64().map(|v| v as f32)),
+        Value::Array(items) if items.iter().all(Value::is_i64) => {
+            (a.r#type, a.ints) = (7, items.iter().filter_map(Value::as_i64).collect());
+        }
+        Value::Array(items) if items.iter().all(Value::is_number) => {
+            (a.r#type, a.floats) = (6, items.iter().filter_map(Value::as_f64).map(|v| v as f32).collect());
+        }
+        Value::Array(items) => {
+            let texts = items.iter().map(|s| s.as_str().unwrap_or_default().to_string().into_bytes().into());
+            (a.r#type, a.strings) = (8, texts.collect());
+        }
+        Value::Object(_) => (a.r#type, a.t) = (4, Some(bytes(tensor(value)))),
+        Value::Null | Value::Bool(_) => {}
+    }
+    a
+}
+
+fn tensor(value: &Value) -> TensorProto {
+    let mut t = TensorProto::default();
+    let mut level = &value["tensor"];
+    while let Some(items) = level.as_array() {
+        t.dims.push(items.len() as i64);
+        match items.first() {
+            Some(first) => level = first,
+            None => break,
+        }
+    }
+    let mut values = Vec::new();
+    let mut open = vec![&value["tensor"]];
+    while let Some(next) = open.pop() {
+        match next.as_array() {
+            Some(items) => open.extend(items.iter().rev()),
+            None => values.push(next.as_f64().unwrap_or(f64::from(u8::from(next.as_bool() == Some(true))))),
+        }
+    }
+    // numpy's names; elements in the typed field of each.
+    let dtype = value["dtype"].as_str().unwrap_or_default();
+    let element = match dtype {
+        "float32" => ElementType::Float,
+        "float64" => ElementType::Double,
+        "bool" => ElementType::Bool,
+        other => ElementType::from_name(&other.to_uppercase()).unwrap_or(ElementType::Float),
     };
-    let node = |node: &Value| Node {
-        op: node["op"].as_str().unwrap_or_default().to_string(),
-        domain: node["domain"].as_str().unwrap_or_default().to_string(),
-        attributes: node["attributes"].as_object().cloned().unwrap_or_default(),
-        inputs: strings(&node["inputs"]),
-        outputs: strings(&node["outputs"]),
-    };
-    Ok(Case {
-        name: name.to_string(),
-        opset: list(&case["opset"]).first().and_then(|o| o[1].as_i64()).unwrap_or(0),
-        nodes: list(&case["nodes"]).iter().map(node).collect(),
-        inputs: list(&case["inputs"]).iter().map(tensor).collect::<Result<_, _>>()?,
-        outputs: list(&case["outputs"]).iter().map(tensor).collect::<Result<_, _>>()?,
-        spread: case["reference_evaluator"]["max_abs_diff"].as_f64().unwrap_or(0.0),
-    })
+    t.data_type = element.number();
+    match element {
+        ElementType::Float => t.float_data = values.iter().map(|&v| v as f32).collect(),
+        ElementType::Double => t.double_data = values,
+        ElementType::Int64 => t.int64_data = values.iter().map(|&v| v as i64).collect(),
+        ElementType::UInt32 | ElementType::UInt64 => t.uint64_data = values.iter().map(|&v| v as u64).collect(),
+        ElementType::Float16 => {
+            let bits = |v: f64| i32::from(ferrane_host::f16::from_f64(v).to_bits());
+            t.int32_data = values.iter().map(|&v| bits(v)).collect();
+        }
+        _ => t.int32_data = values.iter().map(|&v| v as i32).collect(),
+    }
+    t
 }
 
 fn numbers(dtype: safetensors::Dtype, bytes: &[u8]) -> Option<Vec<f64>> {

@@ -8,6 +8,7 @@ mod devices;
 mod filetests;
 mod machines;
 mod onnx;
+mod onnx_doc;
 mod ops_doc;
 mod packages;
 mod sequences;

@@ -2,7 +2,8 @@
 
 use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, Stop, one, unmapped};
+use crate::element::ElementType;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -97,6 +98,7 @@ pub(super) fn cum_prod(l: &mut Lower<'_>) -> Results {
     let axis = l.normal(l.ints(1)?.first().copied().unwrap_or(0), shape.len())?;
     let (exclusive, reverse) = (l.int("exclusive", 0) != 0, l.int("reverse", 0) != 0);
     let extent = shape[axis];
+    l.spend(extent.saturating_mul(2))?;
     let first = l.slice(x, axis, 0, 1)?;
     let ones = if l.is_float(x) { l.bin("pow", first, l.num(x, 0.0))? } else { l.bin("equal", first, first)? };
     let mut total = l.cast(ones, l.dtype(x))?;
@@ -121,7 +123,7 @@ pub(super) fn matmul(l: &mut Lower<'_>) -> Results {
 pub(super) fn gemm(l: &mut Lower<'_>) -> Results {
     let (a, b) = (l.x(0)?, l.x(1)?);
     let (alpha, beta) = (l.float("alpha", 1.0), l.float("beta", 1.0));
-    let mut y = l.b.matmul("product", a, b, Transpose::from_flags(l.int("transA", 0) != 0, l.int("transB", 0) != 0))?;
+    let mut y = l.b.matmul(&l.label, a, b, Transpose::from_flags(l.int("transA", 0) != 0, l.int("transB", 0) != 0))?;
     if alpha != 1.0 {
         y = l.bin("mul", y, l.num(y, alpha))?;
     }
@@ -139,7 +141,9 @@ pub(super) fn centered(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) ->
     let x = l.x(x)?;
     let Some(mut point) = l.maybe(zero)? else { return Ok(x) };
     let (shape, extents) = (l.shape(x)?, l.shape(point)?);
-    if extents.len() == 1 && extents[0] > 1 {
+    if extents.len() == 1 && extents[0] == 1 {
+        point = l.reshape(point, &[])?;
+    } else if extents.len() == 1 && axis < shape.len() {
         let mut wide = vec![1; shape.len()];
         wide[axis] = extents[0];
         point = l.reshape(point, &wide)?;
@@ -148,7 +152,8 @@ pub(super) fn centered(l: &mut Lower<'_>, x: usize, zero: usize, axis: usize) ->
 }
 
 pub(super) fn matmul_integer(l: &mut Lower<'_>) -> Results {
-    let (rows, columns) = (l.known(0)?.shape.len(), l.known(1)?.shape.len());
+    let (rows, columns) = (l.extents(0)?.len(), l.extents(1)?.len());
+    l.elements = Some(ElementType::Int32);
     let a = centered(l, 0, 2, rows.saturating_sub(2))?;
     let b = centered(l, 1, 3, columns.saturating_sub(1))?;
     one(l.bin("matmul", a, b)?)
@@ -181,6 +186,10 @@ pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
         dots = dots.max(wide);
         terms.push((term.to_string(), wide));
     }
+    let named = |t: &str| t.replace("...", "").chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_uppercase());
+    if dots > 16 || !equation.replace("->", ",").split(',').all(named) {
+        return Err(Stop::Rejected(format!("the equation `{equation}`")));
+    }
     let ellipsis = |n: usize| -> String { (0..n).rev().map(|i| (b'Z' - i as u8) as char).collect() };
     let terms: Vec<String> = terms.iter().map(|(t, n)| t.replace("...", &ellipsis(*n))).collect();
     let output = match right {
@@ -199,9 +208,17 @@ pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
             letters.push(c);
         }
     }
+    if let ([a, b], [x, y]) = (&terms[..], &operands[..])
+        && let Some(z) = contraction(l, (a, *x), (b, *y), &output)?
+    {
+        return one(z);
+    }
     let mut product: Option<ValueId> = None;
     for (term, &operand) in terms.iter().zip(&operands) {
         let (mut x, mut names): (ValueId, Vec<char>) = (operand, term.chars().collect());
+        if names.len() != l.shape(x)?.len() {
+            return Err(Stop::Rejected(format!("`{term}` names {} axes of {:?}", names.len(), l.shape(x)?)));
+        }
         while let Some((first, second)) = twice(&names) {
             x = diagonal(l, x, first, second)?;
             names.remove(second);
@@ -225,6 +242,58 @@ pub(super) fn einsum(l: &mut Lower<'_>) -> Results {
     })
 }
 
+/// A product of two operands as one batched matrix product; `None` if a letter occurs twice in a
+/// term, or the extents of a letter differ.
+fn contraction(l: &mut Lower<'_>, x: (&str, ValueId), y: (&str, ValueId), output: &str) -> Built<Option<ValueId>> {
+    let mut sides = Vec::new();
+    for (term, value, other) in [(x.0, x.1, y.0), (y.0, y.1, x.0)] {
+        let (letters, shape) = (term.chars().collect::<Vec<char>>(), l.shape(value)?);
+        if letters.len() != shape.len() || twice(&letters).is_some() {
+            return Ok(None);
+        }
+        // What only this operand has and the result does not is summed first.
+        let lone: Vec<usize> =
+            (0..letters.len()).filter(|&i| !other.contains(letters[i]) && !output.contains(letters[i])).collect();
+        let value = if lone.is_empty() { value } else { l.reduce("reduce_sum", value, &lone, false)? };
+        let kept: Vec<(char, usize)> =
+            (0..letters.len()).filter(|i| !lone.contains(i)).map(|i| (letters[i], shape[i])).collect();
+        sides.push((value, kept));
+    }
+    let [(a, left), (b, right)] = &sides[..] else { return Ok(None) };
+    let extent = |side: &[(char, usize)], c: char| side.iter().find(|(n, _)| *n == c).map(|(_, e)| *e);
+    if left.iter().any(|(c, e)| extent(right, *c).is_some_and(|other| other != *e)) {
+        return Ok(None);
+    }
+    if output.chars().any(|c| extent(left, c).is_none() && extent(right, c).is_none())
+        || twice(&output.chars().collect::<Vec<_>>()).is_some()
+    {
+        return Ok(None);
+    }
+    let (mut batch, mut rows, mut inner) = (Vec::new(), Vec::new(), Vec::new());
+    for (c, e) in left {
+        match (extent(right, *c).is_some(), output.contains(*c)) {
+            (true, true) => batch.push((*c, *e)),
+            (true, false) => inner.push((*c, *e)),
+            _ => rows.push((*c, *e)),
+        }
+    }
+    let columns: Vec<(char, usize)> = right.iter().filter(|(c, _)| extent(left, *c).is_none()).copied().collect();
+    let size = |part: &[(char, usize)]| part.iter().map(|(_, e)| e).product::<usize>();
+    let mut arranged = |value: ValueId, side: &[(char, usize)], parts: [&[(char, usize)]; 3]| -> Built {
+        let order: Vec<usize> =
+            parts.concat().iter().filter_map(|(c, _)| side.iter().position(|(n, _)| n == c)).collect();
+        let value = l.transpose(value, &order)?;
+        l.reshape(value, &parts.map(size))
+    };
+    let p = arranged(*a, left, [&batch, &rows, &inner])?;
+    let q = arranged(*b, right, [&batch, &inner, &columns])?;
+    let z = l.bin("matmul", p, q)?;
+    let made = [&batch[..], &rows[..], &columns[..]].concat();
+    let z = l.reshape(z, &made.iter().map(|(_, e)| *e).collect::<Vec<_>>())?;
+    let order: Vec<usize> = output.chars().filter_map(|c| made.iter().position(|(n, _)| *n == c)).collect();
+    l.transpose(z, &order).map(Some)
+}
+
 fn twice(names: &[char]) -> Option<(usize, usize)> {
     (0..names.len()).find_map(|i| (i + 1..names.len()).find(|&j| names[i] == names[j]).map(|j| (i, j)))
 }
@@ -233,6 +302,10 @@ fn twice(names: &[char]) -> Option<(usize, usize)> {
 fn diagonal(l: &mut Lower<'_>, x: ValueId, first: usize, second: usize) -> Built {
     let shape = l.shape(x)?;
     let n = shape[first];
+    if shape[second] != n {
+        return Err(Stop::Rejected(format!("a diagonal of {n} by {}", shape[second])));
+    }
+    l.table(&[n, n])?;
     let mut mask_shape = vec![1; shape.len()];
     (mask_shape[first], mask_shape[second]) = (n, n);
     let eye: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i / n == i % n))).collect();

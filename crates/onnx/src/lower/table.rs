@@ -3,10 +3,10 @@
 
 use ferrane_mil::ValueId;
 
-use super::lower::{Built, Lower};
+use super::state::{Built, Lower};
 use super::{
-    attention as at, conv, elementwise as el, index as ix, norm, pool, quantize as qu, recurrent as rec, reduce as red,
-    resize as rs, shape as sh, training as tr,
+    attention as at, contrib as co, conv, elementwise as el, index as ix, norm, pool, quantize as qu, random as ra,
+    recurrent as rec, reduce as red, resize as rs, shape as sh, signal as si, training as tr,
 };
 
 /// A lowering: returns the results of a node, `None` for an output that MIL cannot compute.
@@ -17,17 +17,15 @@ pub(super) type Lowering = fn(&mut Lower<'_>) -> Built<Vec<Option<ValueId>>>;
 pub(super) enum OpMapping {
     /// The operator is lowered to an op or a short composition of ops.
     Lowered(Lowering),
+    /// The operator has subgraphs, which become blocks or copies of nodes.
+    Control,
     /// The operator is not lowered, for this reason.
     Not(&'static str),
 }
 
-use OpMapping::{Lowered as L, Not};
+use OpMapping::{Control, Lowered as L, Not};
 
-const BITS: &str = "MIL has no bitwise ops";
 const STRINGS: &str = "MIL computes nothing on strings";
-const SEQUENCES: &str = "a case holds no sequences or optionals; MIL's lists are tested on their own";
-const GRAPHS: &str = "a case holds no subgraphs; MIL's cond and while_loop are tested on their own";
-const RANDOM: &str = "random numbers are not comparable";
 const NO_OP: &str = "MIL has no such op, and no short composition computes it";
 
 /// The operators by name, sorted.
@@ -49,13 +47,13 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Attention", L(at::attention)),
     ("AveragePool", L(pool::average_pool)),
     ("BatchNormalization", L(norm::batch_norm)),
-    ("Bernoulli", Not(RANDOM)),
+    ("Bernoulli", L(ra::bernoulli)),
     ("BitCast", Not("MIL has no reinterpretation of bits")),
     ("BitShift", L(el::bit_shift)),
-    ("BitwiseAnd", Not(BITS)),
+    ("BitwiseAnd", L(el::bitwise_and)),
     ("BitwiseNot", L(el::bitwise_not)),
-    ("BitwiseOr", Not(BITS)),
-    ("BitwiseXor", Not(BITS)),
+    ("BitwiseOr", L(el::bitwise_or)),
+    ("BitwiseXor", L(el::bitwise_xor)),
     ("BlackmanWindow", L(sh::blackman)),
     ("Cast", L(el::cast)),
     ("CastLike", L(el::cast_like)),
@@ -64,10 +62,10 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Celu", L(el::celu)),
     ("CenterCropPad", L(sh::center_crop_pad)),
     ("Clip", L(el::clip)),
-    ("Col2Im", Not(NO_OP)),
+    ("Col2Im", L(conv::col2im)),
     ("Compress", L(ix::compress)),
     ("Concat", L(sh::concat)),
-    ("ConcatFromSequence", Not(SEQUENCES)),
+    ("ConcatFromSequence", Control),
     ("Constant", L(sh::constant)),
     ("ConstantOfShape", L(sh::constant_of_shape)),
     ("Conv", L(conv::conv)),
@@ -77,7 +75,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Cosh", L(el::cosh)),
     ("CumProd", L(red::cum_prod)),
     ("CumSum", L(red::cum_sum)),
-    ("DFT", Not("MIL has no complex numbers; coremltools lowers its complex dialect before MIL")),
+    ("DFT", L(si::dft)),
     ("DeformConv", Not(NO_OP)),
     ("DepthToSpace", L(sh::depth_to_space)),
     ("DequantizeLinear", L(qu::dequantize)),
@@ -103,7 +101,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("GlobalAveragePool", L(pool::global_average)),
     ("GlobalLpPool", L(pool::global_lp)),
     ("GlobalMaxPool", L(pool::global_max)),
-    ("Gradient", Not(GRAPHS)),
+    ("Gradient", Not("derivatives are made from programs: `ferrane_mil::grad`")),
     ("Greater", L(el::greater)),
     ("GreaterOrEqual", L(el::greater_equal)),
     ("GridSample", L(rs::grid_sample)),
@@ -114,7 +112,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("HardSwish", L(el::hard_swish)),
     ("Hardmax", L(norm::hardmax)),
     ("Identity", L(el::identity)),
-    ("If", Not(GRAPHS)),
+    ("If", Control),
     ("ImageDecoder", Not(NO_OP)),
     ("InstanceNormalization", L(norm::instance_norm)),
     ("IsInf", L(el::is_inf)),
@@ -128,7 +126,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("LinearAttention", L(at::linear_attention)),
     ("Log", L(el::log)),
     ("LogSoftmax", L(norm::log_softmax)),
-    ("Loop", Not(GRAPHS)),
+    ("Loop", Control),
     ("LpNormalization", L(norm::lp_norm)),
     ("LpPool", L(pool::lp_pool)),
     ("MatMul", L(red::matmul)),
@@ -139,22 +137,22 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("MaxUnpool", L(ix::max_unpool)),
     ("Mean", L(el::mean)),
     ("MeanVarianceNormalization", L(norm::mean_variance)),
-    ("MelWeightMatrix", Not(NO_OP)),
+    ("MelWeightMatrix", L(si::mel_weights)),
     ("Min", L(el::min)),
     ("Mish", L(el::mish)),
     ("Mod", L(el::modulo)),
     ("Momentum", L(tr::momentum)),
     ("Mul", L(el::mul)),
-    ("Multinomial", Not(RANDOM)),
+    ("Multinomial", L(ra::multinomial)),
     ("Neg", L(el::neg)),
     ("NegativeLogLikelihoodLoss", L(norm::nll_loss)),
     ("NonMaxSuppression", L(ix::suppression)),
     ("NonZero", L(ix::non_zero)),
     ("Not", L(el::not)),
     ("OneHot", L(ix::one_hot)),
-    ("Optional", Not(SEQUENCES)),
-    ("OptionalGetElement", Not(SEQUENCES)),
-    ("OptionalHasElement", Not(SEQUENCES)),
+    ("Optional", Control),
+    ("OptionalGetElement", Control),
+    ("OptionalHasElement", Control),
     ("Or", L(el::or)),
     ("PRelu", L(el::prelu)),
     ("Pad", L(sh::pad)),
@@ -164,10 +162,10 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("QuantizeLinear", L(qu::quantize)),
     ("RMSNormalization", L(norm::rms_norm)),
     ("RNN", L(rec::rnn)),
-    ("RandomNormal", Not(RANDOM)),
-    ("RandomNormalLike", Not(RANDOM)),
-    ("RandomUniform", Not(RANDOM)),
-    ("RandomUniformLike", Not(RANDOM)),
+    ("RandomNormal", L(ra::normal)),
+    ("RandomNormalLike", L(ra::normal)),
+    ("RandomUniform", L(ra::uniform)),
+    ("RandomUniformLike", L(ra::uniform)),
     ("Range", L(sh::range_of)),
     ("Reciprocal", L(el::reciprocal)),
     ("ReduceL1", L(red::reduce_l1)),
@@ -185,26 +183,27 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Reshape", L(sh::reshape)),
     ("Resize", L(rs::resize)),
     ("ReverseSequence", L(sh::reverse_sequence)),
-    ("RoiAlign", Not("MIL's crop_resize samples once for each bin, RoiAlign averages several samples")),
+    ("RoiAlign", L(rs::roi_align)),
     ("RotaryEmbedding", L(at::rotary)),
     ("Round", L(el::round)),
-    ("STFT", Not("MIL has no complex numbers; coremltools lowers its complex dialect before MIL")),
-    ("Scan", Not(GRAPHS)),
+    ("STFT", L(si::stft)),
+    ("Scan", Control),
     ("Scatter", L(ix::scatter_elements)),
     ("ScatterElements", L(ix::scatter_elements)),
     ("ScatterND", L(ix::scatter_nd)),
     ("Selu", L(el::selu)),
-    ("SequenceAt", Not(SEQUENCES)),
-    ("SequenceConstruct", Not(SEQUENCES)),
-    ("SequenceEmpty", Not(SEQUENCES)),
-    ("SequenceErase", Not(SEQUENCES)),
-    ("SequenceInsert", Not(SEQUENCES)),
-    ("SequenceLength", Not(SEQUENCES)),
-    ("SequenceMap", Not(SEQUENCES)),
+    ("SequenceAt", Control),
+    ("SequenceConstruct", Control),
+    ("SequenceEmpty", Control),
+    ("SequenceErase", Control),
+    ("SequenceInsert", Control),
+    ("SequenceLength", Control),
+    ("SequenceMap", Control),
     ("Shape", L(sh::shape_of)),
     ("Shrink", L(el::shrink)),
     ("Sigmoid", L(el::sigmoid)),
     ("Sign", L(el::sign)),
+    ("SimplifiedLayerNormalization", L(norm::rms_norm)),
     ("Sin", L(el::sin)),
     ("Sinh", L(el::sinh)),
     ("Size", L(sh::size)),
@@ -215,7 +214,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Softsign", L(el::softsign)),
     ("SpaceToDepth", L(sh::space_to_depth)),
     ("Split", L(sh::split)),
-    ("SplitToSequence", Not(SEQUENCES)),
+    ("SplitToSequence", Control),
     ("Sqrt", L(el::sqrt)),
     ("Squeeze", L(sh::squeeze)),
     ("StringConcat", Not(STRINGS)),
@@ -240,17 +239,51 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Xor", L(el::xor)),
 ];
 
-pub(super) fn find(op: &str) -> Option<OpMapping> {
-    TABLE.binary_search_by_key(&op, |(name, _)| name).ok().map(|i| TABLE[i].1)
+/// The operators of `com.microsoft` by name, sorted.
+const CONTRIB: &[(&str, OpMapping)] = &[
+    ("BiasGelu", L(co::bias_gelu)),
+    ("FastGelu", L(co::fast_gelu)),
+    ("FusedConv", L(co::fused_conv)),
+    ("FusedGemm", L(co::fused_gemm)),
+    ("FusedMatMul", L(co::fused_matmul)),
+    ("Gelu", L(el::gelu)),
+    ("QLinearAdd", L(co::q_linear_add)),
+    ("QLinearMul", L(co::q_linear_mul)),
+    ("QuickGelu", L(co::quick_gelu)),
+    ("RotaryEmbedding", L(co::rotary)),
+    ("SkipLayerNormalization", L(co::skip_layer_norm)),
+    ("SkipSimplifiedLayerNormalization", L(co::skip_rms_norm)),
+];
+
+/// Operators of `ai.onnx` that older exporters wrote before they were standard, and those that
+/// other domains define with the same meaning.
+const ALIASES: &[(&str, &str, &str)] = &[
+    ("com.microsoft", "DequantizeLinear", "DequantizeLinear"),
+    ("com.microsoft", "DynamicQuantizeLinear", "DynamicQuantizeLinear"),
+    ("com.microsoft", "QuantizeLinear", "QuantizeLinear"),
+    ("com.microsoft", "SimplifiedLayerNormalization", "SimplifiedLayerNormalization"),
+];
+
+/// How the table handles an operator; `None` if it has no such operator.
+pub(super) fn find(domain: &str, op: &str) -> Option<&'static OpMapping> {
+    let name = |op: &str| TABLE.binary_search_by_key(&op, |(name, _)| name).ok().map(|i| &TABLE[i].1);
+    if let Some((_, _, same)) = ALIASES.iter().find(|(d, o, _)| (*d, *o) == (domain, op)) {
+        return name(same);
+    }
+    match domain {
+        "com.microsoft" => CONTRIB.binary_search_by_key(&op, |(name, _)| name).ok().map(|i| &CONTRIB[i].1),
+        "" | "ai.onnx.preview" | "ai.onnx.preview.training" => name(op),
+        _ => None,
+    }
 }
 
-/// Every operator in sorted order, with the reason why it is not lowered, or `None` if it is.
-pub fn operators() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
-    TABLE.iter().map(|(name, entry)| {
-        let reason = match entry {
-            OpMapping::Lowered(_) => None,
-            OpMapping::Not(reason) => Some(*reason),
-        };
-        (*name, reason)
-    })
+/// Every operator, with the reason why it is not lowered, or `None` if it is: those of `ai.onnx`
+/// in sorted order, then those of `com.microsoft`, with their domain.
+pub fn operators() -> impl Iterator<Item = (String, Option<&'static str>)> {
+    let reason = |mapping: &OpMapping| match mapping {
+        OpMapping::Lowered(_) | OpMapping::Control => None,
+        OpMapping::Not(reason) => Some(*reason),
+    };
+    let standard = TABLE.iter().map(move |(name, mapping)| (name.to_string(), reason(mapping)));
+    standard.chain(CONTRIB.iter().map(move |(name, mapping)| (format!("com.microsoft.{name}"), reason(mapping))))
 }

@@ -1,9 +1,9 @@
 //! Pooling: MIL's ops where they compute the same, else ops over each kernel position.
 
-use ferrane_mil::{Arg, Constant, ValueId};
+use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
 use super::conv::{Window, ints};
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, Stop, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -31,26 +31,26 @@ fn outputs(w: &Window, x: &[usize], kernel: &[usize], ceil: bool) -> Vec<usize> 
 }
 
 fn pool(l: &mut Lower<'_>, form: Form) -> Results {
-    if l.wants(1) {
-        return unmapped("MIL's max_pool gives no indices");
-    }
     let x = l.x(0)?;
+    if l.wants(1) {
+        return with_indices(l, x);
+    }
     if !l.is_float(x) {
-        let wide = l.cast(x, ferrane_mil::DataType::Fp32)?;
+        let wide = l.cast(x, DataType::Fp32)?;
         let y = pooled(l, wide, form)?;
-        return one(l.cast(y, ferrane_mil::DataType::Int32)?);
+        return one(l.cast(y, DataType::Int32)?);
     }
     one(pooled(l, x, form)?)
 }
 
 fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
-    let shape = l.shape(x)?;
-    let kernel: Vec<usize> = l.list("kernel_shape").unwrap_or_default().iter().map(|&n| n as usize).collect();
-    let w = Window::read(l, &shape[2..], &kernel);
+    let shape = l.ranked(x, 3)?;
+    let kernel: Vec<usize> = l.counts("kernel_shape", shape.len() - 2, 0, 1)?.iter().map(|&n| n as usize).collect();
+    let w = Window::read(l, &shape[2..], &kernel)?;
     let ceil = l.int("ceil_mode", 0) != 0;
     let inclusive = l.int("count_include_pad", 0) != 0;
     let counts = outputs(&w, &shape[2..], &kernel, ceil);
-    let p = l.int("p", 2);
+    let p = l.number("p", 2, 1)? as i64;
     let plain = w.dilations.iter().all(|&d| d == 1) && !ceil && (form != Form::Lp || p == 2);
     if plain {
         let kernel: Vec<i64> = kernel.iter().map(|&k| k as i64).collect();
@@ -69,7 +69,7 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
             Form::Average => "avg_pool",
             Form::Lp => "l2_pool",
         };
-        return Ok(l.b.op(op, "pool", args)?);
+        return l.build(op, args);
     }
     let outside = if form == Form::Max { f32::NEG_INFINITY } else { 0.0 };
     let powered = match form {
@@ -86,6 +86,7 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
         Form::Average => {
             // The number of elements in each window: of the input alone, or including explicit
             // padding.
+            l.table(&counts)?;
             let mut divisors = vec![1.0f64];
             for i in 0..kernel.len() {
                 let (before, after) = (w.pads[2 * i], w.pads[2 * i + 1]);
@@ -107,6 +108,55 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
     }
 }
 
+/// The largest element of each window and its place in x: of each kernel position in turn, the
+/// larger element wins.
+fn with_indices(l: &mut Lower<'_>, x: ValueId) -> Results {
+    let shape = l.ranked(x, 3)?;
+    let kernel: Vec<usize> = l.counts("kernel_shape", shape.len() - 2, 0, 1)?.iter().map(|&n| n as usize).collect();
+    let w = Window::read(l, &shape[2..], &kernel)?;
+    let counts = outputs(&w, &shape[2..], &kernel, l.int("ceil_mode", 0) != 0);
+    let dtype = l.dtype(x);
+    let float = if dtype.is_float() { x } else { l.cast(x, DataType::Fp32)? };
+    let parts = parts(l, float, &w, &kernel, &counts, f32::NEG_INFINITY)?;
+    // A place in x is linear in the window and in the kernel position.
+    let by_column = l.int("storage_order", 0) != 0;
+    let n = kernel.len();
+    let mut strides = vec![1i64; n];
+    let order: Vec<usize> = if by_column { (0..n).collect() } else { (0..n).rev().collect() };
+    for pair in order.windows(2) {
+        strides[pair[1]] = strides[pair[0]] * shape[pair[0] + 2] as i64;
+    }
+    let image: i64 = shape[2..].iter().product::<usize>() as i64;
+    let mut best: Option<(ValueId, ValueId)> = None;
+    for (place, part) in parts {
+        let delta: i64 = (0..n).map(|i| place[i] as i64 * w.dilations[i] * strides[i]).sum();
+        let here = l.bin("equal", part, part)?;
+        let here = l.cast(here, DataType::Int32)?;
+        let here = l.bin("mul", here, Constant::int32(delta as i32))?;
+        best = Some(match best {
+            None => (part, here),
+            Some((value, at)) => {
+                let larger = l.bin("greater", part, value)?;
+                (l.bin("maximum", part, value)?, l.select(larger, here, at)?)
+            }
+        });
+    }
+    let Some((value, mut at)) = best else { return unmapped("an empty kernel") };
+    let channels: Vec<i64> = (0..(shape[0] * shape[1]) as i64).map(|i| i * image).collect();
+    let mut wide = vec![shape[0], shape[1]];
+    wide.resize(n + 2, 1);
+    let base = l.indices(&wide, &channels)?;
+    at = l.bin("add", at, base)?;
+    for i in 0..n {
+        let along: Vec<i64> = (0..counts[i] as i64).map(|o| (o * w.strides[i] - w.pads[2 * i]) * strides[i]).collect();
+        let mut wide = vec![1; n + 2];
+        wide[i + 2] = counts[i];
+        let offset = l.indices(&wide, &along)?;
+        at = l.bin("add", at, offset)?;
+    }
+    Ok(vec![Some(l.cast(value, dtype)?), Some(at)])
+}
+
 /// Combines, for each kernel position, the elements at that position of every window.
 fn windows(
     l: &mut Lower<'_>,
@@ -117,8 +167,31 @@ fn windows(
     outside: f32,
     op: &str,
 ) -> Built {
+    let mut total: Option<ValueId> = None;
+    for (_, part) in parts(l, x, w, kernel, counts, outside)? {
+        total = Some(match total {
+            Some(t) => l.bin(op, t, part)?,
+            None => part,
+        });
+    }
+    total.map_or_else(|| unmapped("an empty kernel"), Ok)
+}
+
+/// For each kernel position, the elements at that position of every window.
+fn parts(
+    l: &mut Lower<'_>,
+    x: ValueId,
+    w: &Window,
+    kernel: &[usize],
+    counts: &[usize],
+    outside: f32,
+) -> Built<Vec<(Vec<usize>, ValueId)>> {
     let shape = l.shape(x)?;
     let rank = shape.len();
+    l.spend(kernel.iter().fold(2, |n: usize, &k| n.saturating_mul(k)))?;
+    if counts.contains(&0) {
+        return Err(Stop::Rejected(format!("windows of {kernel:?} do not fit {shape:?}")));
+    }
     let mut pad = vec![0i32; 4];
     for i in 0..kernel.len() {
         let reach = (kernel[i] as i64 - 1) * w.dilations[i] + 1;
@@ -136,12 +209,14 @@ fn windows(
             ("constant_val", value.into()),
         ],
     )?;
-    let mut total: Option<ValueId> = None;
+    let mut found = Vec::new();
     for place in 0..kernel.iter().product::<usize>() {
         let (mut rest, mut begin, mut end, mut stride) = (place, vec![0i32; rank], vec![0i32; rank], vec![1i32; rank]);
         (end[0], end[1]) = (shape[0] as i32, shape[1] as i32);
+        let mut at = vec![0; kernel.len()];
         for i in (0..kernel.len()).rev() {
-            let from = (rest % kernel[i]) as i64 * w.dilations[i];
+            at[i] = rest % kernel[i];
+            let from = at[i] as i64 * w.dilations[i];
             rest /= kernel[i];
             begin[i + 2] = from as i32;
             end[i + 2] = (from + (counts[i] as i64 - 1) * w.strides[i] + 1) as i32;
@@ -156,12 +231,9 @@ fn windows(
                 ("stride", Constant::int32s(&stride).into()),
             ],
         )?;
-        total = Some(match total {
-            Some(t) => l.bin(op, t, part)?,
-            None => part,
-        });
+        found.push((at, part));
     }
-    total.map_or_else(|| unmapped("an empty kernel"), Ok)
+    Ok(found)
 }
 
 pub(super) fn max_pool(l: &mut Lower<'_>) -> Results {

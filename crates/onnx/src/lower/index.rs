@@ -2,23 +2,28 @@
 
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, Stop, one, unmapped};
+use crate::element::ElementType;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-/// Indices in `0..extent`; negative ones count from the end.
-fn wrapped(l: &mut Lower<'_>, indices: ValueId, extent: usize) -> Built {
+/// Input `i`, indices in `0..extent`; negative ones count from the end.
+fn wrapped(l: &mut Lower<'_>, i: usize, extent: usize) -> Built {
+    let indices = l.x(i)?;
+    if l.known(i).is_ok_and(|t| t.values().iter().all(|&v| v >= 0.0)) {
+        return Ok(indices);
+    }
     let negative = l.bin("less", indices, Constant::int32(0))?;
     let from_end = l.bin("add", indices, Constant::int32(extent as i32))?;
     l.select(negative, from_end, indices)
 }
 
 pub(super) fn gather(l: &mut Lower<'_>) -> Results {
-    let (x, indices) = (l.x(0)?, l.x(1)?);
+    let x = l.x(0)?;
     let shape = l.shape(x)?;
     let axis = l.axis(0, shape.len())?;
-    let indices = wrapped(l, indices, shape[axis])?;
-    one(l.b.gather("gather", x, indices, axis as i32)?)
+    let indices = wrapped(l, 1, shape[axis])?;
+    one(l.b.gather(&l.label, x, indices, axis as i32)?)
 }
 
 /// MIL requires x and indices to have equal extents except along the axis; ONNX allows smaller
@@ -27,12 +32,16 @@ pub(super) fn gather_elements(l: &mut Lower<'_>) -> Results {
     let (mut x, indices) = (l.x(0)?, l.x(1)?);
     let shape = l.shape(x)?;
     let axis = l.axis(0, shape.len())?;
-    for (i, &n) in l.shape(indices)?.iter().enumerate() {
+    let cut = l.shape(indices)?;
+    if cut.len() != shape.len() {
+        return Err(Stop::Rejected(format!("indices of shape {cut:?} into {shape:?}")));
+    }
+    for (i, &n) in cut.iter().enumerate() {
         if i != axis {
             x = l.slice(x, i, 0, n)?;
         }
     }
-    let indices = wrapped(l, indices, shape[axis])?;
+    let indices = wrapped(l, 1, shape[axis])?;
     let axis = Constant::int32(axis as i32);
     one(l.op("gather_along_axis", [("x", x.into()), ("indices", indices.into()), ("axis", axis.into())])?)
 }
@@ -48,10 +57,13 @@ fn wrapped_tuples(l: &mut Lower<'_>, indices: ValueId, axes: &[usize]) -> Built 
 
 pub(super) fn gather_nd(l: &mut Lower<'_>) -> Results {
     let (x, indices) = (l.x(0)?, l.x(1)?);
-    let batch = l.int("batch_dims", 0) as usize;
-    let (shape, tuples) = (l.shape(x)?, l.shape(indices)?);
+    let batch = l.number("batch_dims", 0, 0)?;
+    let (shape, tuples) = (l.shape(x)?, l.ranked(indices, 1)?);
     let depth = tuples.last().copied().unwrap_or(0);
-    let indices = wrapped_tuples(l, indices, &shape[batch..batch + depth])?;
+    let Some(axes) = batch.checked_add(depth).and_then(|end| shape.get(batch..end)) else {
+        return Err(Stop::Rejected(format!("tuples of {depth} into {shape:?}")));
+    };
+    let indices = wrapped_tuples(l, indices, axes)?;
     let batch = Constant::int32(batch as i32);
     one(l.op("gather_nd", [("x", x.into()), ("indices", indices.into()), ("batch_dims", batch.into())])?)
 }
@@ -66,12 +78,16 @@ fn mode(l: &Lower<'_>) -> Constant {
 /// MIL requires indices and updates to be as large as the data except along the axis. A smaller
 /// block is cut out, changed, and put back.
 pub(super) fn scatter_elements(l: &mut Lower<'_>) -> Results {
-    let (x, indices, updates) = (l.x(0)?, l.x(1)?, l.x(2)?);
+    let (x, updates) = (l.x(0)?, l.x(2)?);
     let shape = l.shape(x)?;
     let axis = l.axis(0, shape.len())?;
-    let indices = wrapped(l, indices, shape[axis])?;
+    let indices = wrapped(l, 1, shape[axis])?;
+    let cut = l.shape(updates)?;
+    if cut.len() != shape.len() || l.shape(indices)? != cut {
+        return Err(Stop::Rejected(format!("updates of shape {cut:?} for {shape:?}")));
+    }
     let mut block = x;
-    for (i, &n) in l.shape(updates)?.iter().enumerate() {
+    for (i, &n) in cut.iter().enumerate() {
         if i != axis {
             block = l.slice(block, i, 0, n)?;
         }
@@ -88,7 +104,6 @@ pub(super) fn scatter_elements(l: &mut Lower<'_>) -> Results {
         ],
     )?;
     // Innermost axis first: each step concatenates the block with the part of x that was cut off.
-    let cut = l.shape(updates)?;
     for i in (0..shape.len()).rev().filter(|&i| i != axis) {
         if cut[i] < shape[i] {
             let mut rest = x;
@@ -108,7 +123,10 @@ pub(super) fn scatter_nd(l: &mut Lower<'_>) -> Results {
     let (x, indices, updates) = (l.x(0)?, l.x(1)?, l.x(2)?);
     let shape = l.shape(x)?;
     let depth = l.shape(indices)?.last().copied().unwrap_or(0);
-    let indices = wrapped_tuples(l, indices, &shape[..depth])?;
+    let Some(axes) = shape.get(..depth) else {
+        return Err(Stop::Rejected(format!("tuples of {depth} into {shape:?}")));
+    };
+    let indices = wrapped_tuples(l, indices, axes)?;
     let mode = mode(l);
     one(l.op(
         "scatter_nd",
@@ -119,14 +137,18 @@ pub(super) fn scatter_nd(l: &mut Lower<'_>) -> Results {
 /// Writes an update into a cache `[batch, …, sequence, …]` at an index for each batch.
 pub(super) fn tensor_scatter(l: &mut Lower<'_>) -> Results {
     let (cache, update) = (l.x(0)?, l.x(1)?);
-    let (shape, part) = (l.shape(cache)?, l.shape(update)?);
+    let (shape, part) = (l.ranked(cache, 2)?, l.ranked(update, 2)?);
     let axis = l.axis(-2, shape.len())?;
     let starts = l.ints_if(2)?.unwrap_or_else(|| vec![0; shape[0]]);
+    if part.len() != shape.len() || starts.len() != shape[0] || axis == 0 || shape[axis] == 0 {
+        return Err(Stop::Rejected(format!("an update of shape {part:?} for {shape:?}")));
+    }
+    l.table(&[shape[0], part[axis], 2])?;
     let circular = l.text("mode", "linear") == "circular";
     let mut tuples = Vec::new();
     for batch in 0..shape[0] {
         for step in 0..part[axis] {
-            let at = starts[batch] + step as i64;
+            let at = starts[batch].saturating_add(step as i64);
             tuples.extend([batch as i64, if circular { at % shape[axis] as i64 } else { at }]);
         }
     }
@@ -153,18 +175,19 @@ pub(super) fn tensor_scatter(l: &mut Lower<'_>) -> Results {
 
 pub(super) fn one_hot(l: &mut Lower<'_>) -> Results {
     let raw = l.x(0)?;
-    let depth = l.ints(1)?.first().copied().unwrap_or(0) as i32;
-    let values = l.known(2)?.clone();
+    let depth = l.ints(1)?.first().copied().unwrap_or(0).clamp(0, i64::from(i32::MAX)) as i32;
+    let values = l.known(2)?;
+    let &[off, on] = values.values() else { return Err(Stop::Rejected("two values are needed".into())) };
     let rank = l.shape(raw)?.len();
-    let axis = l.int("axis", -1);
-    let axis = if axis < 0 { axis + rank as i64 + 1 } else { axis } as i32;
+    let axis = l.normal(l.int("axis", -1), rank + 1)? as i32;
     let mut indices = l.cast(raw, DataType::Int32)?;
     let negative = l.bin("less", indices, Constant::int32(0))?;
     let from_end = l.bin("add", indices, Constant::int32(depth))?;
     indices = l.select(negative, from_end, indices)?;
     // An index out of range gives a row of the off value; the one_hot of some opsets rejects it.
-    let value = |v: f64| super::lower::constant(&values.element, &[], &[v]);
-    let (off, on) = (value(values.values[0])?, value(values.values[1])?);
+    let dtype = l.mil(values.element())?;
+    let (off, on) = (l.constant(dtype, &[], &[off])?, l.constant(dtype, &[], &[on])?);
+    l.elements = Some(values.element());
     one(l.op(
         "one_hot",
         [
@@ -190,7 +213,7 @@ pub(super) fn compress(l: &mut Lower<'_>) -> Results {
     let mut x = l.x(0)?;
     let condition = l.x(1)?;
     let shape = l.shape(x)?;
-    let axis = if l.node.attributes.contains_key("axis") {
+    let axis = if l.given("axis") {
         l.axis(0, shape.len())?
     } else {
         x = l.reshape(x, &[shape.iter().product()])?;
@@ -198,8 +221,8 @@ pub(super) fn compress(l: &mut Lower<'_>) -> Results {
     };
     let condition = l.cast(condition, DataType::Int32)?;
     let rows = l.un("non_zero", condition)?;
-    let indices = l.b.squeeze("places", rows, &[1])?;
-    one(l.b.gather("compress", x, indices, axis as i32)?)
+    let indices = l.b.squeeze(&l.label, rows, &[1])?;
+    one(l.b.gather(&l.label, x, indices, axis as i32)?)
 }
 
 pub(super) fn top_k(l: &mut Lower<'_>) -> Results {
@@ -209,15 +232,16 @@ pub(super) fn top_k(l: &mut Lower<'_>) -> Results {
         Some(k) => k.first().copied().unwrap_or(1),
         None => l.int("k", 1),
     };
+    let k = k.clamp(0, i64::from(i32::MAX));
     let axis = Constant::int32(l.axis(-1, rank)? as i32);
     let ascending = Constant::bool(l.int("largest", 1) == 0);
-    let args: [(&str, Arg); 4] = [
+    let args: Vec<(&str, Arg)> = vec![
         ("x", x.into()),
         ("k", Constant::int32(k as i32).into()),
         ("axis", axis.into()),
         ("ascending", ascending.into()),
     ];
-    let parts = l.b.ops("topk", "topk", args)?;
+    let parts = l.several("topk", args)?;
     Ok(parts.into_iter().map(Some).collect())
 }
 
@@ -226,24 +250,29 @@ pub(super) fn top_k(l: &mut Lower<'_>) -> Results {
 pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let indices = l.known(1)?;
-    let shape = l.shape(x)?;
+    let shape = l.ranked(x, 3)?;
     let spatial = shape.len() - 2;
-    let kernel = l.list("kernel_shape").unwrap_or_default();
-    let strides = l.list("strides").unwrap_or_else(|| vec![1; spatial]);
-    let pads = l.list("pads").unwrap_or_else(|| vec![0; 2 * spatial]);
+    let kernel = l.counts("kernel_shape", spatial, 1, 1)?;
+    let strides = l.counts("strides", spatial, 1, 1)?;
+    let pads = l.counts("pads", 2 * spatial, 0, 0)?;
     let mut natural = shape.clone();
     for i in 0..spatial {
         let n = (shape[i + 2] as i64 - 1) * strides[i] + kernel[i] - pads[i] - pads[i + spatial];
-        natural[i + 2] = n as usize;
+        natural[i + 2] = n.max(0) as usize;
     }
     let wanted: Vec<usize> = match l.ints_if(2)? {
-        Some(shape) => shape.iter().map(|&n| n as usize).collect(),
+        Some(shape) => shape.iter().map(|&n| n.max(0) as usize).collect(),
         None => natural.clone(),
     };
+    l.table(&natural)?;
+    let total = l.table(&wanted)?;
+    if wanted.len() != natural.len() || indices.shape() != shape || natural.contains(&0) {
+        return Err(Stop::Rejected(format!("an output of shape {wanted:?} for {shape:?}")));
+    }
     // Indices count through a tensor of the default output extents, which lies at the origin of a
     // requested larger shape.
     let places: Vec<i64> = indices
-        .values
+        .values()
         .iter()
         .map(|&v| {
             let (mut rest, mut at, mut span) = (v as usize, 0, 1);
@@ -255,7 +284,6 @@ pub(super) fn max_unpool(l: &mut Lower<'_>) -> Results {
             at as i64
         })
         .collect();
-    let total: usize = wanted.iter().product();
     let zeros = l.tensor(x, &[total], &vec![0.0; total])?;
     let flat = l.reshape(x, &[places.len()])?;
     let places = l.indices(&[places.len()], &places)?;
@@ -288,7 +316,15 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
         return unmapped("a maximum of no boxes");
     }
     let mut rows = Vec::new();
+    l.elements = Some(ElementType::Int64);
     let corners = l.int("center_point_box", 0) == 0;
+    if l.target > ferrane_mil::Opset::IOS16 {
+        return unmapped("non_maximum_suppression has no score threshold after iOS 16; make the program for iOS 16");
+    }
+    l.spend(batches.saturating_mul(classes).saturating_mul(16))?;
+    if batches * classes == 0 {
+        return unmapped("scores without elements");
+    }
     for batch in 0..batches {
         let one_batch = l.slice(boxes, 0, batch, 1)?;
         let centered = if corners {
@@ -323,12 +359,12 @@ pub(super) fn suppression(l: &mut Lower<'_>) -> Results {
                 ],
             )?;
             let (indices, many) = (found[2], found[3]);
-            let indices = l.b.squeeze("indices", indices, &[0])?;
+            let indices = l.b.squeeze(&l.label, indices, &[0])?;
             let kept = l.op(
                 "slice_by_size",
                 [("x", indices.into()), ("begin", Constant::int32s(&[0]).into()), ("size", many.into())],
             )?;
-            let column = l.b.expand_dims("column", kept, &[1])?;
+            let column = l.b.expand_dims(&l.label, kept, &[1])?;
             // Zero times the column plus the number: as many rows as there are boxes.
             let none = l.bin("mul", column, Constant::int32(0))?;
             let (b, c) = (

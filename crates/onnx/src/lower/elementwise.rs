@@ -2,8 +2,8 @@
 
 use ferrane_mil::{Constant, DataType, ValueId};
 
-use super::case::Element;
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, one, unmapped};
+use crate::element::ElementType;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -27,7 +27,6 @@ direct! {
     erf = "erf";
     exp = "exp";
     floor = "floor";
-    log = "log";
     not = "logical_not";
     round = "round";
     sigmoid = "sigmoid";
@@ -43,6 +42,17 @@ direct! {
     abs = "abs";
     sign = "sign";
     relu = "relu";
+}
+
+/// MIL adds 1e-45 to x unless another number is given.
+pub(super) fn log_of(l: &mut Lower<'_>, x: ValueId) -> Built {
+    let none = l.num(x, 0.0);
+    l.op("log", [("x", x.into()), ("epsilon", none.into())])
+}
+
+pub(super) fn log(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    one(log_of(l, x)?)
 }
 
 pub(super) fn acosh(l: &mut Lower<'_>) -> Results {
@@ -122,15 +132,23 @@ pub(super) fn leaky_relu(l: &mut Lower<'_>) -> Results {
 /// scaled negative part.
 pub(super) fn prelu(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let (shape, slope) = (l.shape(x)?, l.known(1)?);
+    let shape = l.shape(x)?;
+    if !l.is_known(1) {
+        return prelu_of_parts(l, x);
+    }
+    let slope = l.known(1)?;
     let per_channel = shape.len() >= 3
-        && slope.shape.len() + 1 == shape.len()
-        && slope.shape[0] == shape[1]
-        && slope.values.len() == shape[1];
+        && slope.shape().len() + 1 == shape.len()
+        && slope.shape()[0] == shape[1]
+        && slope.len() == shape[1];
     if per_channel {
-        let slope = super::lower::constant(&slope.element, &[shape[1]], &slope.values)?;
+        let slope = l.constant(l.dtype(x), &[shape[1]], slope.values())?;
         return one(l.op("prelu", [("x", x.into()), ("alpha", slope.into())])?);
     }
+    prelu_of_parts(l, x)
+}
+
+fn prelu_of_parts(l: &mut Lower<'_>, x: ValueId) -> Results {
     let slope = l.x(1)?;
     let positive = l.bin("maximum", x, l.num(x, 0.0))?;
     let negative = l.bin("minimum", x, l.num(x, 0.0))?;
@@ -182,22 +200,28 @@ pub(super) fn swish(l: &mut Lower<'_>) -> Results {
 }
 
 pub(super) fn clip(l: &mut Lower<'_>) -> Results {
-    let mut x = l.x(0)?;
-    // The upper bound is applied last: it wins if the lower bound is larger.
-    for (i, op) in [(1, "maximum"), (2, "minimum")] {
+    let first = l.x(0)?;
+    let mut x = first;
+    // The upper bound is applied last: it wins if the lower bound is larger. Before opset 11 the
+    // bounds are attributes.
+    for (i, op, name) in [(1, "maximum", "min"), (2, "minimum", "max")] {
         if let Some(bound) = l.maybe(i)? {
             x = l.bin(op, x, bound)?;
+        } else if l.given(name) {
+            x = l.bin(op, x, l.num(x, l.float(name, 0.0)))?;
         }
     }
-    one(if l.has(1) || l.has(2) { x } else { l.un("identity", x)? })
+    one(if x == first { l.un("identity", x)? } else { x })
 }
 
-/// Defines the lowering of an operator that is one MIL op with two operands.
+/// Defines the lowering of an operator that is one MIL op with two operands. Narrow integers wrap.
 macro_rules! pair {
     ($($name:ident = $op:literal;)*) => {
         $(pub(super) fn $name(l: &mut Lower<'_>) -> Results {
             let (x, y) = (l.x(0)?, l.x(1)?);
-            one(l.bin($op, x, y)?)
+            let z = l.bin($op, x, y)?;
+            let element = l.element(0)?;
+            one(if l.dtype(z) == DataType::Int32 { wrapped(l, z, element)? } else { z })
         })*
     };
 }
@@ -285,21 +309,70 @@ pub(super) fn mean(l: &mut Lower<'_>) -> Results {
     one(l.bin("mul", total, l.num(total, 1.0 / l.count() as f32))?)
 }
 
-/// Multiplies or divides by a power of two; the test compares modulo the width of the case's type.
+/// Multiplies or divides by a power of two.
 pub(super) fn bit_shift(l: &mut Lower<'_>) -> Results {
-    let (x, bits) = (l.x(0)?, l.known(1)?);
-    let powers: Vec<f64> = bits.values.iter().map(|&n| 2f64.powf(n)).collect();
+    let (x, bits, element) = (l.x(0)?, l.known(1)?, l.element(0)?);
+    let powers: Vec<f64> = bits.values().iter().map(|&n| 2f64.powf(n)).collect();
     if powers.iter().any(|&p| p > f64::from(i32::MAX)) {
         return unmapped("a shift beyond int32");
     }
-    let factor = l.tensor(x, &bits.shape, &powers)?;
-    one(l.bin(if l.text("direction", "LEFT") == "LEFT" { "mul" } else { "floor_div" }, x, factor)?)
+    let factor = l.tensor(x, bits.shape(), &powers)?;
+    let left = l.text("direction", "LEFT") == "LEFT";
+    let y = l.bin(if left { "mul" } else { "floor_div" }, x, factor)?;
+    one(if left { wrapped(l, y, element)? } else { y })
 }
 
-/// Two's complement: `-1 - x`. The test compares modulo the width.
+/// Two's complement: `-1 - x`.
 pub(super) fn bitwise_not(l: &mut Lower<'_>) -> Results {
-    let x = l.x(0)?;
-    one(l.bin("sub", Constant::int32(-1), x)?)
+    let (x, element) = (l.x(0)?, l.element(0)?);
+    let y = l.bin("sub", Constant::int32(-1), x)?;
+    one(wrapped(l, y, element)?)
+}
+
+/// Bits of two int32 values combined: each is split into its bits along a new axis, which is summed
+/// again. Bit 31 is the sign.
+fn bitwise(l: &mut Lower<'_>, combine: impl Fn(&mut Lower<'_>, ValueId, ValueId) -> Built) -> Results {
+    let element = l.element(0)?;
+    let width = element.integer().map_or(32, |(bits, _)| bits.min(32)) as usize;
+    let low = width.min(31);
+    let powers: Vec<i64> = (0..low).map(|i| 1 << i).collect();
+    let powers = l.indices(&[low], &powers)?;
+    let mut bits = Vec::new();
+    let mut signs = Vec::new();
+    for i in 0..2 {
+        let x = l.x(i)?;
+        let rank = l.shape(x)?.len() as i32;
+        let wide = l.b.expand_dims(&l.label, x, &[rank])?;
+        let shifted = l.bin("floor_div", wide, powers)?;
+        bits.push(l.bin("mod", shifted, Constant::int32(2))?);
+        let negative = l.bin("less", x, Constant::int32(0))?;
+        signs.push(l.cast(negative, DataType::Int32)?);
+    }
+    let both = combine(l, bits[0], bits[1])?;
+    let weighted = l.bin("mul", both, powers)?;
+    let last = l.shape(weighted)?.len() - 1;
+    let sum = l.reduce("reduce_sum", weighted, &[last], false)?;
+    if width < 32 {
+        return one(wrapped(l, sum, element)?);
+    }
+    let sign = combine(l, signs[0], signs[1])?;
+    let top = l.bin("mul", sign, Constant::int32(i32::MIN))?;
+    one(l.bin("add", sum, top)?)
+}
+
+pub(super) fn bitwise_and(l: &mut Lower<'_>) -> Results {
+    bitwise(l, |l, a, b| l.bin("mul", a, b))
+}
+
+pub(super) fn bitwise_or(l: &mut Lower<'_>) -> Results {
+    bitwise(l, |l, a, b| l.bin("maximum", a, b))
+}
+
+pub(super) fn bitwise_xor(l: &mut Lower<'_>) -> Results {
+    bitwise(l, |l, a, b| {
+        let same = l.bin("not_equal", a, b)?;
+        l.cast(same, DataType::Int32)
+    })
 }
 
 pub(super) fn is_nan(l: &mut Lower<'_>) -> Results {
@@ -325,27 +398,60 @@ pub(super) fn select(l: &mut Lower<'_>) -> Results {
     one(l.select(cond, a, b)?)
 }
 
-fn cast_to(l: &mut Lower<'_>, to: &Element) -> Results {
-    let Some(dtype) = to.mil() else { return unmapped(format!("MIL programs have no values of type {}", to.name)) };
+/// Integers wrap to the width of a narrower type; floats are rounded toward zero.
+fn cast_to(l: &mut Lower<'_>, to: ElementType) -> Results {
+    let dtype = l.mil(to)?;
+    let from = l.element(0)?;
     let x = l.x(0)?;
-    one(if l.dtype(x) == dtype { l.un("identity", x)? } else { l.cast(x, dtype)? })
+    l.elements = Some(to);
+    let y = if l.dtype(x) == dtype { l.un("identity", x)? } else { l.cast(x, dtype)? };
+    if to == ElementType::BFloat16 && from != to && l.is_float(y) && l.dtype(y) == DataType::Fp32 {
+        return one(bfloat16(l, y)?);
+    }
+    one(match (from.integer(), to.integer()) {
+        (None, Some((narrow, _))) if narrow < 32 && from != ElementType::Bool => wrapped(l, y, to)?,
+        (Some((wide, _)), Some((narrow, _))) if narrow < wide && narrow < 32 => wrapped(l, y, to)?,
+        (Some((same, true)), Some((width, false))) if same == width && width < 32 => wrapped(l, y, to)?,
+        (Some((same, false)), Some((width, true))) if same == width && width < 32 => wrapped(l, y, to)?,
+        _ => y,
+    })
+}
+
+/// x rounded to 8 significant bits: a multiple of x is so large that its sum with x keeps only the
+/// upper bits (Veltkamp's splitting). Numbers next to the largest ones stay as they are.
+fn bfloat16(l: &mut Lower<'_>, x: ValueId) -> Built {
+    let scaled = l.bin("mul", x, Constant::fp32(65537.0))?;
+    let lower = l.bin("sub", scaled, x)?;
+    let rounded = l.bin("sub", scaled, lower)?;
+    let size = l.un("abs", x)?;
+    let small = l.bin("less", size, Constant::fp32(1e30))?;
+    l.select(small, rounded, x)
+}
+
+/// An int32 value modulo the width of a narrow integer type.
+pub(super) fn wrapped(l: &mut Lower<'_>, x: ValueId, to: ElementType) -> Built {
+    let Some((low, high)) = to.range().filter(|(low, high)| high - low < 2f64.powi(31)) else { return Ok(x) };
+    let (low, span) = (low as i32, (high - low + 1.0) as i32);
+    let moved = if low == 0 { x } else { l.bin("sub", x, Constant::int32(low))? };
+    let inside = l.bin("mod", moved, Constant::int32(span))?;
+    if low == 0 { Ok(inside) } else { l.bin("add", inside, Constant::int32(low)) }
 }
 
 pub(super) fn cast(l: &mut Lower<'_>) -> Results {
-    cast_to(l, &Element::of_number(l.int("to", 0)))
+    cast_to(l, ElementType::from_number(l.int("to", 0) as i32))
 }
 
 pub(super) fn cast_like(l: &mut Lower<'_>) -> Results {
-    let like = l.known(1)?.element.clone();
-    cast_to(l, &like)
+    let like = l.element(1)?;
+    cast_to(l, like)
 }
 
 /// At inference: x itself, and a mask of ones.
 pub(super) fn dropout(l: &mut Lower<'_>) -> Results {
-    let training = l.has(2) && l.floats(2)?.first().is_some_and(|&v| v != 0.0);
+    let training = l.has(2) && l.floats(2)?.first().is_some_and(|&v| v != 0.0) || l.int("is_test", 1) == 0;
     let zero = l.has(1) && l.floats(1)?.first() == Some(&0.0);
     if training && !zero {
-        return unmapped("training drops at random");
+        return unmapped("training drops elements at random");
     }
     let x = l.x(0)?;
     let y = l.un("identity", x)?;

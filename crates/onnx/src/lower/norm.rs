@@ -2,24 +2,27 @@
 
 use ferrane_mil::{Constant, DataType, ValueId};
 
-use super::lower::{Built, Lower, one, unmapped};
+use super::conv::along_channels;
+use super::state::{Built, Lower, Stop, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
 /// Reshapes a vector to `[1, C, 1, …]`.
 fn channels(l: &mut Lower<'_>, v: ValueId, rank: usize) -> Built {
-    let mut shape = vec![1; rank];
+    let mut shape = vec![1; rank.max(2)];
     shape[1] = l.shape(v)?.iter().product();
     l.reshape(v, &shape)
 }
 
 pub(super) fn batch_norm(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let rank = l.shape(x)?.len();
+    let rank = l.ranked(x, 2)?.len();
     let epsilon = l.float("epsilon", 1e-5);
     if l.int("training_mode", 0) == 0 {
-        if (3..=5).contains(&rank) {
-            let (gamma, beta, mean, variance) = (l.fixed(1)?, l.fixed(2)?, l.fixed(3)?, l.fixed(4)?);
+        if (3..=5).contains(&rank) && (1..5).all(|i| l.is_known(i)) {
+            let dtype = l.dtype(x);
+            let (gamma, beta) = (l.typed(1, dtype)?, l.typed(2, dtype)?);
+            let (mean, variance) = (l.typed(3, dtype)?, l.typed(4, dtype)?);
             let epsilon = l.num(x, epsilon);
             let y = l.op(
                 "batch_norm",
@@ -71,17 +74,29 @@ fn scaled(l: &mut Lower<'_>, x: ValueId, variance: ValueId, epsilon: f32, rank: 
 
 pub(super) fn instance_norm(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let (gamma, beta, epsilon) = (l.fixed(1)?, l.fixed(2)?, l.num(x, l.float("epsilon", 1e-5)));
-    let args = [("x", x.into()), ("gamma", gamma.into()), ("beta", beta.into()), ("epsilon", epsilon.into())];
-    one(l.op("instance_norm", args)?)
+    let shape = l.ranked(x, 3)?;
+    if shape.len() <= 4 && l.is_known(1) && l.is_known(2) {
+        let (gamma, beta, epsilon) = (l.fixed(1)?, l.fixed(2)?, l.num(x, l.float("epsilon", 1e-5)));
+        let args = [("x", x.into()), ("gamma", gamma.into()), ("beta", beta.into()), ("epsilon", epsilon.into())];
+        return one(l.op("instance_norm", args)?);
+    }
+    let axes: Vec<usize> = (2..shape.len()).collect();
+    let (centered, _, inverse) = moments(l, x, &axes, l.float("epsilon", 1e-5))?;
+    let y = l.bin("mul", centered, inverse)?;
+    let (gamma, beta) = (l.x(1)?, l.x(2)?);
+    let y = along_channels(l, "mul", y, gamma)?;
+    one(along_channels(l, "add", y, beta)?)
 }
 
 /// Scale and bias have one element for each channel from opset 21 on, and for each group before.
 pub(super) fn group_norm(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let shape = l.shape(x)?;
-    let groups = l.int("num_groups", 1) as usize;
+    let shape = l.ranked(x, 2)?;
+    let groups = l.number("num_groups", 1, 1)?;
     let rest: usize = shape[1..].iter().product();
+    if !shape[1].is_multiple_of(groups) {
+        return Err(Stop::Rejected(format!("{groups} groups of {} channels", shape[1])));
+    }
     let grouped = l.reshape(x, &[shape[0], groups, rest / groups])?;
     let epsilon = l.num(x, l.float("epsilon", 1e-5));
     let axes = Constant::int32s(&[2]);
@@ -91,8 +106,11 @@ pub(super) fn group_norm(l: &mut Lower<'_>) -> Results {
         let mut v = l.x(i)?;
         let count: usize = l.shape(v)?.iter().product();
         if count != shape[1] {
+            if count == 0 || !shape[1].is_multiple_of(count) {
+                return Err(Stop::Rejected(format!("{count} scales for {} channels", shape[1])));
+            }
             let each = l.reshape(v, &[count, 1])?;
-            let many = l.b.tile("per_channel", each, &[1, (shape[1] / count) as i32])?;
+            let many = l.b.tile(&l.label, each, &[1, (shape[1] / count) as i32])?;
             v = l.reshape(many, &[shape[1]])?;
         }
         let v = channels(l, v, shape.len())?;
@@ -107,20 +125,19 @@ pub(super) fn layer_norm(l: &mut Lower<'_>) -> Results {
     let first = l.axis(-1, shape.len())?;
     let axes: Vec<usize> = (first..shape.len()).collect();
     let epsilon = l.float("epsilon", 1e-5);
-    let fits = |i: usize| -> Built<bool> { Ok(!l.has(i) || l.known(i)?.shape == shape[first..]) };
-    let y = if fits(1)? && fits(2)? {
-        let gamma = l.fixed(1)?;
+    let fits = |i: usize| !l.has(i) || l.known(i).is_ok_and(|t| *t.shape() == shape[first..]);
+    let y = if fits(1) && fits(2) {
+        let mut args: Vec<(&str, ferrane_mil::Arg)> = vec![("x", x.into())];
         let numbers: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
-        let epsilon = l.num(x, epsilon);
-        let axes = Constant::int32s(&numbers);
-        let common = [("x", x.into()), ("axes", axes.into()), ("gamma", gamma.into()), ("epsilon", epsilon.into())];
-        if l.has(2) {
-            let beta = l.fixed(2)?;
-            let [a, b, c, d] = common;
-            l.op("layer_norm", [a, b, c, ("beta", beta.into()), d])?
-        } else {
-            l.op("layer_norm", common)?
+        args.push(("axes", Constant::int32s(&numbers).into()));
+        let dtype = l.dtype(x);
+        for (i, name) in [(1, "gamma"), (2, "beta")] {
+            if l.has(i) {
+                args.push((name, l.typed(i, dtype)?.into()));
+            }
         }
+        args.push(("epsilon", l.num(x, epsilon).into()));
+        l.build("layer_norm", args)?
     } else {
         let (centered, _, inverse) = moments(l, x, &axes, epsilon)?;
         let y = l.bin("mul", centered, inverse)?;
@@ -184,7 +201,7 @@ pub(super) fn mean_variance(l: &mut Lower<'_>) -> Results {
 
 pub(super) fn lrn(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let size = Constant::int32(l.int("size", 1) as i32);
+    let size = Constant::int32(l.number("size", 1, 1)? as i32);
     let number = |name: &str, default: f32| l.num(x, l.float(name, default));
     let (alpha, beta, k) = (number("alpha", 0.0001), number("beta", 0.75), number("bias", 1.0));
     let args =
@@ -208,18 +225,19 @@ pub(super) fn lp_norm(l: &mut Lower<'_>) -> Results {
 fn over_axis(l: &mut Lower<'_>, run: impl Fn(&mut Lower<'_>, ValueId, usize) -> Built) -> Results {
     let x = l.x(0)?;
     let shape = l.shape(x)?;
-    if l.case.opset >= 13 {
+    if l.node.opset >= 13 {
         let axis = l.axis(-1, shape.len())?;
         return one(run(l, x, axis)?);
     }
-    let axis = l.axis(1, shape.len())?;
+    let rank = shape.len();
+    let axis = if l.int("axis", 1) == rank as i64 { rank } else { l.axis(1, rank)? };
     let flat = l.reshape(x, &[shape[..axis].iter().product(), shape[axis..].iter().product()])?;
     let y = run(l, flat, 1)?;
     one(l.reshape(y, &shape)?)
 }
 
 pub(super) fn softmax(l: &mut Lower<'_>) -> Results {
-    over_axis(l, |l, x, axis| Ok(l.b.softmax("softmax", x, axis as i32)?))
+    over_axis(l, |l, x, axis| Ok(l.b.softmax(&l.label, x, axis as i32)?))
 }
 
 /// Subtracts the largest element first: next to it the logarithm of the sum would vanish in fp32.
@@ -259,23 +277,37 @@ pub(super) fn hardmax(l: &mut Lower<'_>) -> Results {
 
 /// Computes `-log p[target] · weight`, reduced; ignored targets contribute nothing.
 fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
-    let shape = l.shape(log)?;
-    let classes = shape[1];
-    let target = l.known(1)?;
-    let ignored = l.node.attributes.get("ignore_index").and_then(serde_json::Value::as_i64);
-    let target_values: Vec<i64> = target.values.iter().map(|&v| v as i64).collect();
-    // The ignored index may be no valid class. Its weight is 0, so any valid class replaces it.
-    let safe: Vec<i64> = target_values.iter().map(|&t| if (0..classes as i64).contains(&t) { t } else { 0 }).collect();
-    let mut wide = target.shape.clone();
+    let shape = l.ranked(log, 2)?;
+    let target = l.x(1)?;
+    let extents = l.shape(target)?;
+    if extents.len() + 1 != shape.len() {
+        return Err(Stop::Rejected(format!("targets of shape {extents:?} for scores of shape {shape:?}")));
+    }
+    let mut wide = extents.clone();
     wide.insert(1, 1);
-    let indices = l.indices(&wide, &safe)?;
+    let mut indices = l.reshape(target, &wide)?;
+    let mut kept = None;
+    if l.given("ignore_index") {
+        // The ignored index may be no valid class. Its weight is 0, so class 0 replaces it.
+        let ignored = Constant::int32(l.int("ignore_index", -1) as i32);
+        let skip = l.bin("equal", indices, ignored.clone())?;
+        let none = l.bin("mul", indices, Constant::int32(0))?;
+        indices = l.select(skip, none, indices)?;
+        let counts = l.un("logical_not", skip)?;
+        kept = Some(l.cast(counts, l.dtype(log))?);
+    }
     let at = Constant::int32(1);
     let picked = l.op("gather_along_axis", [("x", log.into()), ("indices", indices.into()), ("axis", at.into())])?;
-    let kept: Vec<f64> = target_values.iter().map(|&t| f64::from(u8::from(Some(t) != ignored))).collect();
-    let mut weight = l.tensor(log, &wide, &kept)?;
+    let mut weight = match kept {
+        Some(kept) => kept,
+        None => {
+            let equal = l.bin("equal", indices, indices)?;
+            l.cast(equal, l.dtype(log))?
+        }
+    };
     if let Some(w) = l.maybe(2)? {
-        let flat = l.indices(&[safe.len()], &safe)?;
-        let each = l.b.gather("class_weight", w, flat, 0)?;
+        let flat = l.reshape(indices, &[extents.iter().product()])?;
+        let each = l.b.gather(&l.label, w, flat, 0)?;
         let each = l.reshape(each, &wide)?;
         weight = l.bin("mul", weight, each)?;
     }
@@ -283,7 +315,7 @@ fn nll(l: &mut Lower<'_>, log: ValueId) -> Built {
     let loss = l.bin("mul", loss, l.num(log, -1.0))?;
     let axes: Vec<usize> = (0..wide.len()).collect();
     match l.text("reduction", "mean") {
-        "none" => l.reshape(loss, &target.shape.clone()),
+        "none" => l.reshape(loss, &extents),
         "sum" => l.reduce("reduce_sum", loss, &axes, false),
         _ => {
             let (sum, total) =

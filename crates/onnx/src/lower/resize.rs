@@ -3,7 +3,7 @@
 
 use ferrane_mil::{Constant, Transpose, ValueId};
 
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, Stop, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -100,8 +100,14 @@ fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
     let n = a.from as i64;
     let rule = l.text("nearest_mode", if l.node.op == "Upsample" { "floor" } else { "round_prefer_floor" });
     let crop = mode == "tf_crop_and_resize";
+    if n == 0 || a.to == 0 || a.scale.is_nan() || a.scale <= 0.0 {
+        return Err(Stop::Rejected(format!("{} elements resized to {} by {}", a.from, a.to, a.scale)));
+    }
+    let total = l.table(&[a.from, a.to])?;
+    // Antialiasing sums as many elements as the scale shrinks.
+    l.table(&[a.to, 8 + (8.0 / a.scale.min(1.0)).min(1e9) as usize])?;
     let mut outside = vec![false; a.to];
-    let mut matrix = vec![0.0f64; a.from * a.to];
+    let mut matrix = vec![0.0f64; total];
     for i in 0..a.to {
         let at = coordinate(mode, a, i);
         outside[i] = crop && (at < 0.0 || at > a.from as f64 - 1.0);
@@ -126,10 +132,10 @@ fn along(l: &mut Lower<'_>, x: ValueId, axis: usize, a: &Axis) -> Built {
     let weights = l.tensor(float, &[a.to, a.from], &matrix)?;
     let mut y = if rank == 1 {
         let row = l.reshape(float, &[1, a.from])?;
-        let row = l.b.matmul("resize", row, weights, Transpose::Y)?;
+        let row = l.b.matmul(&l.label, row, weights, Transpose::Y)?;
         l.reshape(row, &[a.to])?
     } else {
-        l.b.matmul("resize", float, weights, Transpose::Y)?
+        l.b.matmul(&l.label, float, weights, Transpose::Y)?
     };
     if outside.contains(&true) {
         let value = f64::from(l.float("extrapolation_value", 0.0));
@@ -151,10 +157,15 @@ pub(super) fn resize(l: &mut Lower<'_>) -> Results {
         Some(axes) => axes.iter().map(|&a| l.normal(a, rank)).collect::<Built<_>>()?,
         None => (0..rank).collect(),
     };
-    let old = l.case.opset < 11 || l.node.op == "Upsample";
-    let (scales_at, sizes_at) = if old { (1, 9) } else { (2, 3) };
+    let old = l.node.opset < 11 || l.node.op == "Upsample";
+    let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
     let roi = if !old && l.has(1) { l.floats(1)? } else { Vec::new() };
-    let scales = if l.has(scales_at) { l.floats(scales_at)? } else { Vec::new() };
+    // Before opset 9 the scales of Upsample are an attribute.
+    let scales = match l.node.attribute("scales") {
+        Some(crate::graph::Attribute::Floats(scales)) => scales.iter().map(|&s| f64::from(s)).collect(),
+        _ if l.has(scales_at) => l.floats(scales_at)?,
+        _ => Vec::new(),
+    };
     let sizes = if l.has(sizes_at) { l.ints(sizes_at)? } else { Vec::new() };
     let policy = l.text("keep_aspect_ratio_policy", "stretch");
     let ratios: Vec<f64> = named.iter().zip(&sizes).map(|(&a, &n)| n as f64 / shape[a] as f64).collect();
@@ -169,9 +180,12 @@ pub(super) fn resize(l: &mut Lower<'_>) -> Results {
         let (to, scale) = match (scales.get(i), sizes.get(i), common) {
             (Some(&s), _, _) => ((from as f64 * s).floor() as usize, s),
             (_, Some(_), Some(c)) => ((from as f64 * c + 0.5).floor() as usize, c),
-            (_, Some(&n), None) => (n as usize, n as f64 / from as f64),
+            (_, Some(&n), None) => (n.max(0) as usize, n as f64 / from as f64),
             _ => (from, 1.0),
         };
+        if to == 0 || to > i32::MAX as usize || from == 0 {
+            return Err(Stop::Rejected(format!("axis {axis} of {from} elements is resized to {to}")));
+        }
         let region = (roi.get(i).copied().unwrap_or(0.0), roi.get(i + named.len()).copied().unwrap_or(1.0));
         axes.push((axis, Axis { from, to, scale, region }));
     }
@@ -238,6 +252,77 @@ fn native(l: &mut Lower<'_>, x: ValueId, axes: &[(usize, Axis)]) -> Built<Option
     }
 }
 
+/// The average bilinear weights of the samples in each bin along one axis, `[boxes, bins, extent]`.
+/// `from` and `to` are `[boxes, 1]`.
+fn bin_weights(l: &mut Lower<'_>, from: ValueId, to: ValueId, bins: usize, samples: usize, extent: usize) -> Built {
+    let boxes = l.shape(from)?[0];
+    let count = bins * samples;
+    let span = l.bin("sub", to, from)?;
+    let steps: Vec<f64> = (0..count).map(|t| (t as f64 + 0.5) / count as f64).collect();
+    let steps = l.tensor(from, &[1, count], &steps)?;
+    let along = l.bin("mul", span, steps)?;
+    let at = l.bin("add", along, from)?;
+    // A sample more than one pixel outside of the image counts as 0.
+    let least = l.bin("greater_equal", at, l.num(at, -1.0))?;
+    let most = l.bin("less_equal", at, l.num(at, extent as f32))?;
+    let inside = l.bin("logical_and", least, most)?;
+    let inside = l.cast(inside, l.dtype(at))?;
+    let above = l.bin("maximum", at, l.num(at, 0.0))?;
+    let at = l.bin("minimum", above, l.num(at, extent as f32 - 1.0))?;
+    let at = l.reshape(at, &[boxes, count, 1])?;
+    let pixels: Vec<f64> = (0..extent).map(|i| i as f64).collect();
+    let pixels = l.tensor(at, &[1, 1, extent], &pixels)?;
+    let distance = l.bin("sub", at, pixels)?;
+    let distance = l.un("abs", distance)?;
+    let weight = l.bin("sub", l.num(at, 1.0), distance)?;
+    let weight = l.un("relu", weight)?;
+    let inside = l.reshape(inside, &[boxes, count, 1])?;
+    let weight = l.bin("mul", weight, inside)?;
+    let weight = l.reshape(weight, &[boxes, bins, samples, extent])?;
+    l.reduce("reduce_mean", weight, &[2], false)
+}
+
+/// The image under each box, multiplied by the matrices of the weights of rows and columns.
+pub(super) fn roi_align(l: &mut Lower<'_>) -> Results {
+    if l.text("mode", "avg") != "avg" {
+        return unmapped("its maximum takes the largest weighted corner of the samples, not of their values");
+    }
+    let samples = l.number("sampling_ratio", 0, 0)?;
+    if samples == 0 {
+        return unmapped("the number of samples depends on the size of each box; export it with a sampling_ratio");
+    }
+    let (x, boxes, batches) = (l.x(0)?, l.x(1)?, l.x(2)?);
+    let (shape, count) = (l.ranked(x, 4)?, l.ranked(boxes, 2)?);
+    let (height, width) = (l.number("output_height", 1, 1)?, l.number("output_width", 1, 1)?);
+    l.table(&[height, samples])?;
+    l.table(&[width, samples])?;
+    if count[1] != 4 {
+        return Err(Stop::Rejected(format!("boxes of shape {count:?}")));
+    }
+    let mode =
+        l.text("coordinate_transformation_mode", if l.node.opset < 16 { "output_half_pixel" } else { "half_pixel" });
+    let half = mode == "half_pixel";
+    let scaled = l.bin("mul", boxes, l.num(boxes, l.float("spatial_scale", 1.0)))?;
+    let moved = l.bin("sub", scaled, l.num(scaled, if half { 0.5 } else { 0.0 }))?;
+    let mut side = |i: usize| l.slice(moved, 1, i, 1);
+    let (x1, y1, x2, y2) = (side(0)?, side(1)?, side(2)?, side(3)?);
+    let mut weights = Vec::new();
+    for (from, to, bins, extent) in [(y1, y2, height, shape[2]), (x1, x2, width, shape[3])] {
+        let to = if half {
+            to
+        } else {
+            // A box is at least one pixel large.
+            let least = l.bin("add", from, l.num(from, 1.0))?;
+            l.bin("maximum", to, least)?
+        };
+        let w = bin_weights(l, from, to, bins, samples, extent)?;
+        weights.push(l.reshape(w, &[count[0], 1, bins, extent])?);
+    }
+    let images = l.b.gather(&l.label, x, batches, 0)?;
+    let rows = l.bin("matmul", weights[0], images)?;
+    one(l.b.matmul(&l.label, rows, weights[1], Transpose::Y)?)
+}
+
 pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let mode = match l.text("mode", "linear") {
@@ -276,9 +361,10 @@ pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
 /// Computes `theta · (x, y, 1)` over a grid of the requested size.
 pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     let theta = l.x(0)?;
-    let size: Vec<usize> = l.ints(1)?.iter().map(|&n| n as usize).collect();
+    let size: Vec<usize> = l.ints(1)?.iter().map(|&n| n.max(0) as usize).collect();
     let aligned = l.int("align_corners", 0) != 0;
-    let extents = &size[2..];
+    let Some(extents) = size.get(2..) else { return Err(Stop::Rejected(format!("the size {size:?}"))) };
+    l.table(extents)?;
     let at = |i: usize, n: usize| {
         if aligned {
             if n == 1 { 0.0 } else { -1.0 + 2.0 * i as f64 / (n as f64 - 1.0) }
@@ -300,7 +386,7 @@ pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
     }
     let d = extents.len();
     let points = l.tensor(theta, &[1, total, d + 1], &points)?;
-    let grid = l.b.matmul("grid", points, theta, Transpose::Y)?;
+    let grid = l.b.matmul(&l.label, points, theta, Transpose::Y)?;
     let mut shape = vec![size[0]];
     shape.extend(extents);
     shape.push(d);

@@ -2,35 +2,55 @@
 
 use ferrane_mil::{Constant, DataType, ValueId};
 
-use super::lower::{Built, Lower, one, unmapped};
+use super::state::{Built, Lower, Stop, one, unmapped};
+use crate::element::ElementType;
+use crate::graph::Attribute;
+use crate::tensor::Tensor;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
-pub(super) fn reshape(l: &mut Lower<'_>) -> Results {
-    let x = l.x(0)?;
-    let (shape, wanted) = (l.shape(x)?, l.ints(1)?);
+/// The shape that `Reshape` asks for: 0 keeps an extent unless `zeros`, -1 is what remains. `None`
+/// if it does not fit.
+pub(super) fn reshaped(shape: &[usize], wanted: &[i64], zeros: bool) -> Option<Vec<usize>> {
     let total: usize = shape.iter().product();
-    let keep = l.int("allowzero", 0) == 0;
-    let mut found: Vec<usize> = Vec::new();
+    let mut found: Vec<usize> = Vec::with_capacity(wanted.len());
     for (i, &n) in wanted.iter().enumerate() {
         found.push(match n {
-            0 if keep => shape[i],
-            n => n.max(0) as usize,
+            0 if !zeros => *shape.get(i)?,
+            -1 => 1,
+            n => usize::try_from(n).ok()?,
         });
     }
     if let Some(open) = wanted.iter().position(|&n| n == -1) {
-        let rest: usize = found.iter().enumerate().filter(|(i, _)| *i != open).map(|(_, n)| n).product();
+        let rest = found.iter().try_fold(1usize, |n, &e| n.checked_mul(e))?;
         found[open] = total.checked_div(rest).unwrap_or(0);
     }
-    one(l.reshape(x, &found)?)
+    (crate::tensor::elements(&found) == Some(total)).then_some(found)
+}
+
+pub(super) fn reshape(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let wanted = match l.list("shape") {
+        Some(shape) => shape,
+        None => l.ints(1)?,
+    };
+    let shape = l.shape(x)?;
+    match reshaped(&shape, &wanted, l.int("allowzero", 0) != 0) {
+        Some(found) if found == shape => one(l.un("identity", x)?),
+        Some(found) => one(l.reshape(x, &found)?),
+        None => Err(Stop::Rejected(format!("{shape:?} does not become {wanted:?}"))),
+    }
 }
 
 pub(super) fn flatten(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let shape = l.shape(x)?;
     let axis = l.int("axis", 1);
-    let at = if axis < 0 { axis + shape.len() as i64 } else { axis } as usize;
-    one(l.reshape(x, &[shape[..at].iter().product(), shape[at..].iter().product()])?)
+    let at = if axis < 0 { axis + shape.len() as i64 } else { axis };
+    let Some((a, b)) = usize::try_from(at).ok().and_then(|at| shape.split_at_checked(at)) else {
+        return Err(Stop::Rejected(format!("axis {axis} of rank {}", shape.len())));
+    };
+    one(l.reshape(x, &[a.iter().product(), b.iter().product()])?)
 }
 
 fn axes(l: &Lower<'_>) -> Built<Option<Vec<i64>>> {
@@ -45,8 +65,9 @@ pub(super) fn squeeze(l: &mut Lower<'_>) -> Results {
     match axes(l)? {
         Some(axes) => {
             let axes: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
-            one(l.b.squeeze("squeeze", x, &axes)?)
+            one(if axes.is_empty() { l.un("identity", x)? } else { l.b.squeeze(&l.label, x, &axes)? })
         }
+        None if !l.shape(x)?.contains(&1) => one(l.un("identity", x)?),
         None => one(l.un("squeeze", x)?),
     }
 }
@@ -54,7 +75,10 @@ pub(super) fn squeeze(l: &mut Lower<'_>) -> Results {
 pub(super) fn unsqueeze(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let axes: Vec<i32> = axes(l)?.unwrap_or_default().iter().map(|&a| a as i32).collect();
-    one(l.b.expand_dims("expand", x, &axes)?)
+    if axes.is_empty() {
+        return one(l.un("identity", x)?);
+    }
+    one(l.b.expand_dims(&l.label, x, &axes)?)
 }
 
 pub(super) fn transpose(l: &mut Lower<'_>) -> Results {
@@ -62,14 +86,26 @@ pub(super) fn transpose(l: &mut Lower<'_>) -> Results {
     let rank = l.shape(x)?.len() as i64;
     let perm = l.list("perm").unwrap_or_else(|| (0..rank).rev().collect());
     let perm: Vec<i32> = perm.iter().map(|&a| a as i32).collect();
-    one(l.b.transpose("transpose", x, &perm)?)
+    one(l.b.transpose(&l.label, x, &perm)?)
 }
 
 pub(super) fn concat(l: &mut Lower<'_>) -> Results {
-    let values: Vec<ValueId> = (0..l.count()).map(|i| l.x(i)).collect::<Built<_>>()?;
-    let rank = l.shape(values[0])?.len();
-    let axis = l.axis(1, rank)?;
-    one(l.concat(&values, axis)?)
+    if l.count() == 0 {
+        return Err(Stop::Rejected("nothing to concatenate".into()));
+    }
+    let axis = l.axis(1, l.extents(0)?.len())?;
+    let mut values = Vec::with_capacity(l.count());
+    for i in 0..l.count() {
+        // Tensors without elements add nothing.
+        if l.extents(i)?.get(axis) != Some(&0) {
+            values.push(l.x(i)?);
+        }
+    }
+    one(match values[..] {
+        [] => return unmapped("a result without elements"),
+        [single] => l.un("identity", single)?,
+        _ => l.concat(&values, axis)?,
+    })
 }
 
 pub(super) fn split(l: &mut Lower<'_>) -> Results {
@@ -80,22 +116,47 @@ pub(super) fn split(l: &mut Lower<'_>) -> Results {
         Some(sizes) => Some(sizes),
         None => l.ints_if(1)?,
     };
-    let count = l.int("num_outputs", l.node.outputs.len() as i64) as usize;
+    let count = l.number("num_outputs", l.node.outputs.len() as i64, 1)?;
+    l.spend(count)?;
     let sizes: Vec<i32> = match given {
         Some(sizes) => sizes.iter().map(|&n| n as i32).collect(),
         None => {
             let part = shape[axis].div_ceil(count);
-            (0..count).map(|i| (shape[axis] - i * part).min(part) as i32).collect()
+            (0..count).map(|i| shape[axis].saturating_sub(i * part).min(part) as i32).collect()
         }
     };
-    let parts = l.b.split("split", x, &sizes, axis as i32)?;
-    Ok(parts.into_iter().map(Some).collect())
+    if sizes.iter().any(|&n| n < 0) {
+        return Err(Stop::Rejected(format!("parts of {sizes:?}")));
+    }
+    // MIL has no parts without elements; they are constants.
+    let full: Vec<i32> = sizes.iter().copied().filter(|&n| n > 0).collect();
+    let mut parts = match full[..] {
+        [size] if size as usize == shape[axis] => vec![l.un("identity", x)?],
+        _ => l.b.split(&l.label, x, &full, axis as i32)?,
+    }
+    .into_iter();
+    let mut results = Vec::with_capacity(sizes.len());
+    for (i, &size) in sizes.iter().enumerate() {
+        if size > 0 {
+            results.push(parts.next());
+            continue;
+        }
+        let mut none = shape.clone();
+        none[axis] = 0;
+        l.empty.push((i, Tensor::known(ElementType::of_mil(l.dtype(x)), none, Vec::new())));
+        results.push(None);
+    }
+    Ok(results)
 }
 
-/// The positions that a slice along one axis selects: first, step, count.
-fn range(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64, i64) {
+/// The positions that a slice along one axis selects: first, step, count. The step is not 0.
+pub(super) fn slice_range(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64, i64) {
+    let step = step.clamp(-i64::from(i32::MAX), i64::from(i32::MAX));
     let wrap = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
     let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+    if extent == 0 {
+        return (0, step, 0);
+    }
     let (from, to) = (wrap(start).clamp(low.max(0), high), wrap(end).clamp(low, high));
     let span = if step > 0 { to - from } else { from - to };
     (from, step, (span.max(0) + step.abs() - 1) / step.abs())
@@ -116,11 +177,15 @@ pub(super) fn slice(l: &mut Lower<'_>) -> Results {
     };
     let axes = given(3, "axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = given(4, "steps")?.unwrap_or_else(|| vec![1; starts.len()]);
+    let all = [starts.len(), ends.len(), axes.len(), steps.len()];
+    if all.iter().any(|&n| n != starts.len()) || steps.contains(&0) {
+        return Err(Stop::Rejected(format!("bounds {starts:?} to {ends:?} along {axes:?} in steps {steps:?}")));
+    }
     let (mut begin, mut end, mut stride) = (vec![0i32; rank], vec![0i32; rank], vec![1i32; rank]);
     let (mut begin_mask, mut end_mask) = (vec![true; rank], vec![true; rank]);
     for (i, &axis) in axes.iter().enumerate() {
         let axis = l.normal(axis, rank)?;
-        let (from, step, count) = range(starts[i], ends[i], steps[i], shape[axis] as i64);
+        let (from, step, count) = slice_range(starts[i], ends[i], steps[i], shape[axis] as i64);
         (begin[axis], stride[axis]) = (from as i32, step as i32);
         let to = from + step * count;
         end[axis] = to as i32;
@@ -151,21 +216,30 @@ pub(super) fn broadcast_to(l: &mut Lower<'_>, x: ValueId, shape: &[usize]) -> Bu
     while from.len() < shape.len() {
         from.insert(0, 1);
     }
+    if from.len() != shape.len() || from.iter().zip(shape).any(|(&a, &b)| a != b && a != 1) {
+        return Err(Stop::Rejected(format!("{from:?} does not expand to {shape:?}")));
+    }
     let x = l.reshape(x, &from)?;
     let reps: Vec<i32> = from.iter().zip(shape).map(|(&a, &b)| if a == b { 1 } else { b as i32 }).collect();
-    if reps.iter().all(|&r| r == 1) { Ok(x) } else { Ok(l.b.tile("tile", x, &reps)?) }
+    if reps.iter().all(|&r| r == 1) { Ok(x) } else { Ok(l.b.tile(&l.label, x, &reps)?) }
 }
 
 pub(super) fn expand(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let mut from = l.shape(x)?;
-    let mut wanted: Vec<usize> = l.ints(1)?.iter().map(|&n| n as usize).collect();
+    let mut wanted: Vec<usize> = l.ints(1)?.iter().map(|&n| n.max(0) as usize).collect();
+    if crate::tensor::elements(&wanted).is_none() {
+        return Err(Stop::Rejected(format!("the shape {wanted:?}")));
+    }
     // Broadcasting in both directions: the larger rank wins, and an extent of 1 takes the other's.
     while wanted.len() < from.len() {
         wanted.insert(0, 1);
     }
     while from.len() < wanted.len() {
         from.insert(0, 1);
+    }
+    if from.iter().zip(&wanted).any(|(&a, &b)| a != b && a != 1 && b != 1) {
+        return Err(Stop::Rejected(format!("{from:?} does not expand to {wanted:?}")));
     }
     let shape: Vec<usize> = from.iter().zip(&wanted).map(|(&a, &b)| if a == 1 { b } else { a }).collect();
     let y = broadcast_to(l, x, &shape)?;
@@ -174,8 +248,15 @@ pub(super) fn expand(l: &mut Lower<'_>) -> Results {
 
 pub(super) fn tile(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
-    let reps: Vec<i32> = l.ints(1)?.iter().map(|&n| n as i32).collect();
-    one(l.b.tile("tile", x, &reps)?)
+    let reps = l.ints(1)?;
+    let shape = l.shape(x)?;
+    let fits = reps.len() == shape.len()
+        && reps.iter().zip(&shape).all(|(&r, &e)| (e as i64).checked_mul(r).is_some_and(|n| n <= i64::from(i32::MAX)));
+    if !fits {
+        return Err(Stop::Rejected(format!("{shape:?} is not repeated {reps:?} times")));
+    }
+    let reps: Vec<i32> = reps.iter().map(|&n| n as i32).collect();
+    one(if reps.is_empty() { l.un("identity", x)? } else { l.b.tile(&l.label, x, &reps)? })
 }
 
 /// MIL's `pad` where it can express the operation, else a gather of positions along each axis.
@@ -200,6 +281,9 @@ fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
         None => (0..rank).collect(),
     };
     let mut amounts = vec![(0i64, 0i64); rank];
+    if pads.len() != 2 * axes.len() || pads.iter().any(|p| p.unsigned_abs() > 1 << 30) {
+        return Err(Stop::Rejected(format!("margins {pads:?} for {shape:?}")));
+    }
     for (i, &axis) in axes.iter().enumerate() {
         amounts[axis] = (pads[i], pads[i + axes.len()]);
     }
@@ -210,7 +294,10 @@ fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
     for axis in 0..rank {
         let cut = |n: i64| (-n).max(0) as usize;
         let (before, after) = (cut(amounts[axis].0), cut(amounts[axis].1));
-        y = l.slice(y, axis, before, shape[axis] - before - after)?;
+        let Some(size) = shape[axis].checked_sub(before + after) else {
+            return Err(Stop::Rejected(format!("{} elements without {before} and {after}", shape[axis])));
+        };
+        y = l.slice(y, axis, before, size)?;
         amounts[axis] = (amounts[axis].0.max(0), amounts[axis].1.max(0));
     }
     if mode == "constant" {
@@ -240,6 +327,13 @@ fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
     for axis in 0..rank {
         let (before, after) = amounts[axis];
         let n = extents[axis] as i64;
+        if (before, after) == (0, 0) {
+            continue;
+        }
+        if n == 0 {
+            return Err(Stop::Rejected("margins of nothing".into()));
+        }
+        l.table(&[(before + n + after) as usize])?;
         let at = |i: i64| match mode {
             "wrap" => i.rem_euclid(n),
             "edge" => i.clamp(0, n - 1),
@@ -251,7 +345,7 @@ fn padded(l: &mut Lower<'_>, x: ValueId) -> Built {
         };
         let places: Vec<i64> = (-before..n + after).map(at).collect();
         let indices = l.indices(&[places.len()], &places)?;
-        y = l.b.gather("pad", y, indices, axis as i32)?;
+        y = l.b.gather(&l.label, y, indices, axis as i32)?;
     }
     Ok(y)
 }
@@ -270,7 +364,7 @@ pub(super) fn center_crop_pad(l: &mut Lower<'_>) -> Results {
     let mut y = x;
     let mut pads = vec![0i32; 2 * rank];
     for (&axis, &size) in axes.iter().zip(&wanted) {
-        let (now, size) = (shape[axis], size as usize);
+        let (now, size) = (shape[axis], size.clamp(0, i64::from(i32::MAX)) as usize);
         if size <= now {
             y = l.slice(y, axis, (now - size) / 2, size)?;
         } else {
@@ -295,7 +389,7 @@ pub(super) fn shape_of(l: &mut Lower<'_>) -> Results {
     let x = l.x(0)?;
     let rank = l.shape(x)?.len() as i64;
     let all = l.un("shape", x)?;
-    let (start, _, count) = range(l.int("start", 0), l.int("end", i64::MAX), 1, rank);
+    let (start, _, count) = slice_range(l.int("start", 0), l.int("end", i64::MAX), 1, rank);
     one(l.slice(all, 0, start as usize, count as usize)?)
 }
 
@@ -305,60 +399,28 @@ pub(super) fn size(l: &mut Lower<'_>) -> Results {
     one(l.reduce("reduce_prod", all, &[0], false)?)
 }
 
-/// The `value` attribute of ConstantOfShape.
-fn fill_value(l: &Lower<'_>) -> (f64, &'static str) {
-    let Some(value) = l.node.attributes.get("value") else { return (0.0, "FLOAT") };
-    let mut inner = &value["tensor"];
-    while let Some(items) = inner.as_array() {
-        match items.first() {
-            Some(first) => inner = first,
-            None => break,
-        }
-    }
-    let number = inner.as_f64().or(inner.as_bool().map(|b| f64::from(u8::from(b)))).unwrap_or(0.0);
-    let element = match value["dtype"].as_str().unwrap_or_default() {
-        "bool" => "BOOL",
-        "float16" => "FLOAT16",
-        name if name.starts_with("int") || name.starts_with("uint") => "INT32",
-        _ => "FLOAT",
-    };
-    (number, element)
-}
-
 pub(super) fn constant_of_shape(l: &mut Lower<'_>) -> Results {
-    let shape: Vec<i32> = l.ints(0)?.iter().map(|&n| n as i32).collect();
-    let (value, element) = fill_value(l);
-    let value = super::lower::constant(&super::Element { name: element.into() }, &[], &[value])?;
+    let wanted = l.ints(0)?;
+    let shape: Option<Vec<usize>> = wanted.iter().map(|&n| usize::try_from(n).ok()).collect();
+    let Some(shape) = shape.filter(|s| crate::tensor::elements(s).is_some()) else {
+        return Err(Stop::Rejected(format!("the shape {wanted:?}")));
+    };
+    let (element, value) = match l.node.attribute("value") {
+        Some(Attribute::Tensor(t)) => (t.element(), t.values().first().copied().unwrap_or(0.0)),
+        _ => (ElementType::Float, 0.0),
+    };
+    l.elements = Some(element);
+    let value = l.constant(l.mil(element)?, &[], &[value])?;
     if shape.is_empty() {
-        return one(l.b.constant("scalar", value)?);
+        return one(l.b.constant(&l.label, value)?);
     }
+    let shape: Vec<i32> = shape.iter().map(|&n| n as i32).collect();
     one(l.op("fill", [("shape", Constant::int32s(&shape).into()), ("value", value.into())])?)
 }
 
-pub(super) fn constant(l: &mut Lower<'_>) -> Results {
-    let Some(value) = l.node.attributes.get("value") else {
-        return unmapped("a constant of another attribute than `value`");
-    };
-    let mut shape = Vec::new();
-    let mut level = &value["tensor"];
-    while let Some(items) = level.as_array() {
-        shape.push(items.len());
-        match items.first() {
-            Some(first) => level = first,
-            None => break,
-        }
-    }
-    let mut values = Vec::new();
-    let mut open = vec![&value["tensor"]];
-    while let Some(next) = open.pop() {
-        match next.as_array() {
-            Some(items) => open.extend(items.iter().rev()),
-            None => values.push(next.as_f64().unwrap_or(f64::from(u8::from(next.as_bool() == Some(true))))),
-        }
-    }
-    let (_, element) = fill_value(l);
-    let value = super::lower::constant(&super::Element { name: element.into() }, &shape, &values)?;
-    one(l.b.constant("value", value)?)
+/// `Constant` is folded; see `graph::constant_node`.
+pub(super) fn constant(_: &mut Lower<'_>) -> Results {
+    unmapped("its value is not a dense tensor")
 }
 
 pub(super) fn range_of(l: &mut Lower<'_>) -> Results {
@@ -422,24 +484,26 @@ pub(super) fn trilu(l: &mut Lower<'_>) -> Results {
     })
 }
 
-/// A matrix with ones on one diagonal, made from a row-major sequence of positions.
+/// A matrix with ones on one diagonal.
 pub(super) fn eye_like(l: &mut Lower<'_>) -> Results {
-    let like = l.known(0)?;
     let element = match l.int("dtype", 0) {
-        0 => like.element.clone(),
-        number => super::Element::of_number(number),
+        0 => l.element(0)?,
+        number => ElementType::from_number(number as i32),
     };
-    let [rows, columns] = like.shape[..] else { return unmapped("an input that is not a matrix") };
+    let shape = l.extents(0)?;
+    let [rows, columns] = shape[..] else { return Err(Stop::Rejected("an input that is not a matrix".into())) };
+    let total = l.table(&[rows, columns])?;
     let k = l.int("k", 0);
     let values: Vec<f64> =
-        (0..rows * columns).map(|i| f64::from(u8::from((i % columns) as i64 - (i / columns) as i64 == k))).collect();
-    let value = super::lower::constant(&element, &[rows, columns], &values)?;
-    one(l.b.constant("eye", value)?)
+        (0..total).map(|i| f64::from(u8::from((i % columns) as i64 - (i / columns) as i64 == k))).collect();
+    l.elements = Some(element);
+    let value = l.constant(l.mil(element)?, &[rows, columns], &values)?;
+    one(l.b.constant(&l.label, value)?)
 }
 
 /// The window functions of signal processing, as cosine series.
 fn window(l: &mut Lower<'_>, terms: &[f64]) -> Results {
-    let n = l.ints(0)?.first().copied().unwrap_or(0);
+    let n = l.ints(0)?.first().copied().unwrap_or(0).clamp(0, 1 << 30);
     let denominator = if l.int("periodic", 1) != 0 { n } else { n - 1 };
     let (zero, end) = (Constant::fp32(0.0), Constant::fp32(n as f32));
     let at = l.op("range_1d", [("start", zero.into()), ("end", end.into()), ("step", Constant::fp32(1.0).into())])?;

@@ -3,8 +3,8 @@
 
 use ferrane_mil::{Arg, Constant, DataType, Transpose, ValueId};
 
-use super::case::CaseTensor;
-use super::lower::{Built, Lower, unmapped};
+use super::state::{Built, Lower, Stop, unmapped};
+use crate::tensor::Tensor;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -27,8 +27,8 @@ fn frame(l: &mut Lower<'_>) -> Built<Frame> {
     if batchwise {
         x = l.transpose(x, &[1, 0, 2])?;
     }
-    let shape = l.shape(x)?;
-    if l.node.attributes.contains_key("clip") {
+    let shape = l.ranked(x, 3)?;
+    if l.given("clip") {
         return unmapped("clipped cells");
     }
     if let Some(lengths) = l.ints_if(4)?
@@ -41,30 +41,50 @@ fn frame(l: &mut Lower<'_>) -> Built<Frame> {
         "reverse" => vec![true],
         _ => vec![false, true],
     };
-    let recurrent = l.known(2)?;
-    let hidden = recurrent.shape.last().copied().unwrap_or(0);
+    let recurrent = l.extents(2)?;
+    let hidden = recurrent.last().copied().unwrap_or(0);
+    let directions = reverse.len();
+    for (i, rank) in [(1, 3), (2, 3), (3, 2), (7, 2)] {
+        if l.has(i) {
+            let t = l.known(i)?;
+            if t.shape().len() != rank || t.shape()[0] != directions || hidden == 0 || t.len() == 0 {
+                return Err(Stop::Rejected(format!("input {i} of shape {:?}", t.shape())));
+            }
+        }
+    }
+    if shape.len() != 3 || shape.contains(&0) {
+        return Err(Stop::Rejected(format!("a sequence of shape {shape:?}")));
+    }
     Ok(Frame { x, steps: shape[0], batch: shape[1], hidden, directions: reverse.len(), reverse, batchwise })
 }
 
 /// The row blocks of direction `d` in another order, row-major; one column gives a vector.
-fn rows(t: &CaseTensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Vec<f64> {
-    let span = t.values.len() / t.shape[0];
-    let all = &t.values[d * span..(d + 1) * span];
-    order.iter().flat_map(|&g| &all[g * hidden * columns..(g + 1) * hidden * columns]).copied().collect()
+fn rows(t: &Tensor, d: usize, order: &[usize], hidden: usize, columns: usize) -> Built<Vec<f64>> {
+    let span = t.len() / t.shape().first().copied().unwrap_or(1).max(1);
+    let all = t.values().get(d * span..(d + 1) * span).unwrap_or_default();
+    let mut found = Vec::new();
+    for &g in order {
+        let Some(block) = all.get(g * hidden * columns..(g + 1) * hidden * columns) else {
+            return Err(Stop::Rejected(format!("a weight of shape {:?} for {hidden} cells", t.shape())));
+        };
+        found.extend(block);
+    }
+    Ok(found)
 }
 
 /// The sum of the input bias and the recurrence bias.
-fn summed(t: &CaseTensor, d: usize, order: &[usize], hidden: usize) -> Vec<f64> {
+fn summed(t: &Tensor, d: usize, order: &[usize], hidden: usize) -> Built<Vec<f64>> {
     let half = order.len();
     let second: Vec<usize> = order.iter().map(|g| g + half).collect();
-    let (a, b) = (rows(t, d, order, hidden, 1), rows(t, d, &second, hidden, 1));
-    a.iter().zip(&b).map(|(a, b)| a + b).collect()
+    let (a, b) = (rows(t, d, order, hidden, 1)?, rows(t, d, &second, hidden, 1)?);
+    Ok(a.iter().zip(&b).map(|(a, b)| a + b).collect())
 }
 
 /// The initial state of direction `d`, or zeros.
 fn initial(l: &mut Lower<'_>, i: usize, f: &Frame, d: usize) -> Built {
     if !l.has(i) {
-        return l.tensor(f.x, &[f.batch, f.hidden], &vec![0.0; f.batch * f.hidden]);
+        let total = l.table(&[f.batch, f.hidden])?;
+        return l.tensor(f.x, &[f.batch, f.hidden], &vec![0.0; total]);
     }
     let mut h = l.x(i)?;
     if f.batchwise {
@@ -102,13 +122,14 @@ fn results(l: &mut Lower<'_>, f: &Frame, sequences: Vec<ValueId>, last: Vec<Vec<
 
 /// The activations of direction `d`, by their names in MIL.
 fn activations(l: &Lower<'_>, default: &[&'static str], d: usize) -> Built<Vec<&'static str>> {
-    let Some(names) = l.node.attributes.get("activations").and_then(|a| a.as_array()) else {
-        return Ok(default.to_vec());
-    };
+    let Some(names) = l.texts("activations") else { return Ok(default.to_vec()) };
     let each = default.len();
-    names[d * each..(d + 1) * each]
+    let Some(names) = names.get(d * each..(d + 1) * each) else {
+        return Err(Stop::Rejected(format!("{} activations", names.len())));
+    };
+    names
         .iter()
-        .map(|n| match n.as_str().unwrap_or_default() {
+        .map(|n| match n.as_str() {
             "Tanh" => Ok("tanh"),
             "Sigmoid" => Ok("sigmoid"),
             "Relu" => Ok("relu"),
@@ -120,8 +141,8 @@ fn activations(l: &Lower<'_>, default: &[&'static str], d: usize) -> Built<Vec<&
 /// One weight of direction `d` as a constant, its gates in MIL's order.
 fn weight(l: &mut Lower<'_>, x: ValueId, i: usize, d: usize, order: &[usize], hidden: usize) -> Built {
     let t = l.known(i)?;
-    let columns = t.shape[2];
-    let values = rows(t, d, order, hidden, columns);
+    let columns = t.shape().last().copied().unwrap_or(0);
+    let values = rows(&t, d, order, hidden, columns)?;
     l.tensor(x, &[order.len() * hidden, columns], &values)
 }
 
@@ -150,7 +171,7 @@ fn native(l: &mut Lower<'_>, op: &str, order: &[usize], names: &[(&'static str, 
             args.push((name, Constant::string(function).into()));
         }
         if l.has(3) {
-            let bias = summed(l.known(3)?, d, order, f.hidden);
+            let bias = summed(&*l.known(3)?, d, order, f.hidden)?;
             args.push(("bias", l.tensor(f.x, &[bias.len()], &bias)?.into()));
         }
         if cells {
@@ -158,7 +179,7 @@ fn native(l: &mut Lower<'_>, op: &str, order: &[usize], names: &[(&'static str, 
             args.push(("initial_c", c.into()));
             if l.has(7) {
                 // ONNX orders the peepholes input, output, forget; MIL input, forget, output.
-                let p = rows(l.known(7)?, d, &[0, 2, 1], f.hidden, 1);
+                let p = rows(&*l.known(7)?, d, &[0, 2, 1], f.hidden, 1)?;
                 args.push(("peephole", l.tensor(f.x, &[p.len()], &p)?.into()));
             }
         }
@@ -190,11 +211,12 @@ pub(super) fn gru(l: &mut Lower<'_>) -> Results {
     let after = l.int("linear_before_reset", 0) != 0;
     let h = f.hidden;
     let (mut sequences, mut last) = (Vec::new(), Vec::new());
+    l.spend(f.steps.saturating_mul(24))?;
     for d in 0..f.directions {
         let functions = activations(l, &["sigmoid", "tanh"], d)?;
         let mut state = initial(l, 5, &f, d)?;
         let zeros = vec![0.0; 6 * h];
-        let bias = if l.has(3) { rows(l.known(3)?, d, &[0, 1, 2, 3, 4, 5], h, 1) } else { zeros };
+        let bias = if l.has(3) { rows(&*l.known(3)?, d, &[0, 1, 2, 3, 4, 5], h, 1)? } else { zeros };
         let mut gates = Vec::new();
         for g in 0..3 {
             let (w, r) = (weight(l, f.x, 1, d, &[g], h)?, weight(l, f.x, 2, d, &[g], h)?);
@@ -205,10 +227,10 @@ pub(super) fn gru(l: &mut Lower<'_>) -> Results {
         for step in 0..f.steps {
             let at = if f.reverse[d] { f.steps - 1 - step } else { step };
             let x = l.slice(f.x, 0, at, 1)?;
-            let width = l.shape(x)?[2];
+            let width = l.ranked(x, 3)?[2];
             let x = l.reshape(x, &[f.batch, width])?;
             let affine = |l: &mut Lower<'_>, v: ValueId, w: ValueId, b: ValueId| -> Built {
-                let p = l.b.matmul("gate", v, w, Transpose::Y)?;
+                let p = l.b.matmul(&l.label, v, w, Transpose::Y)?;
                 l.bin("add", p, b)
             };
             let mut opened = Vec::new();

@@ -2,7 +2,7 @@
 
 use ferrane_mil::{Constant, ValueId};
 
-use super::lower::{Built, Lower};
+use super::state::{Built, Lower};
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -24,7 +24,8 @@ fn each(
     kinds: usize,
     update: impl Fn(&mut Lower<'_>, &[ValueId]) -> Built<Vec<ValueId>>,
 ) -> Results {
-    let count = (l.count() - 2) / kinds;
+    let count = l.count().saturating_sub(2) / kinds;
+    l.spend(count)?;
     let mut groups: Vec<Vec<Option<ValueId>>> = Vec::new();
     for i in 0..count {
         let inputs: Vec<ValueId> = (0..kinds).map(|k| l.x(2 + k * count + i)).collect::<Built<_>>()?;

@@ -1,0 +1,6 @@
+//! Integration tests of the crate.
+
+mod common;
+mod models;
+mod options;
+mod reader;

@@ -1,0 +1,49 @@
+//! Cases as the `onnx` package ships them: `test_NAME/model.onnx` with
+//! `test_data_set_0/input_0.pb`, …
+
+use std::path::Path;
+
+use ferrane_onnx::{ElementType, Model, Tensor};
+
+use super::case::{Case, Read};
+
+/// Reads every case of a folder, in the order of their names.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn read_folders(folder: &Path) -> Result<Vec<Read>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut names: Vec<String> =
+        entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n.starts_with("test_")).collect();
+    names.sort_unstable();
+    Ok(names.into_iter().map(|name| (name.clone(), one(&folder.join(&name)))).collect())
+}
+
+fn one(folder: &Path) -> Result<Case, String> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let bytes = read("model.onnx")?;
+    let model = Model::from_bytes(&bytes, Some(folder)).map_err(|e| e.to_string())?;
+    let tensors = |kind: &str, names: Vec<&str>| -> Result<Vec<(String, Tensor)>, String> {
+        let one = |(i, name): (usize, &str)| {
+            let bytes = read(&format!("test_data_set_0/{kind}_{i}.pb"))?;
+            // Sequences and optionals are other messages.
+            let tensor = Tensor::from_bytes(&bytes).map_err(|e| format!("`{name}` is not a tensor: {e}"))?;
+            Ok((name.to_string(), tensor))
+        };
+        names.into_iter().enumerate().map(one).collect()
+    };
+    let inputs = tensors("input", model.inputs().iter().map(|p| p.name.as_str()).collect())?;
+    let outputs = tensors("output", model.outputs().iter().map(|p| p.name.as_str()).collect())?;
+    // Values that were written by hand have four digits.
+    let by_hand = |t: &Tensor| t.element() == ElementType::Float && t.values().iter().all(|v| four_digits(*v));
+    let spread = if outputs.iter().all(|(_, t)| by_hand(t)) { 2.5e-5 } else { 0.0 };
+    Ok(Case { model: bytes, inputs, outputs, spread })
+}
+
+fn four_digits(v: f64) -> bool {
+    let scaled = v * 1e4;
+    (scaled - scaled.round()).abs() < 1e-3
+}
