@@ -106,7 +106,7 @@ fn bench_program(args: BenchProgram) -> Result<()> {
     let inputs = runs::sources(&args.inputs, &[])?;
     let device = runs::open(&args.device)?;
     let begun = Instant::now();
-    let loaded = program::load(&args.program, Care::Whole)?;
+    let loaded = program::load(&args.program, Care::Whole, &program::extents(&args.program, &args.shapes)?)?;
     let read = begun.elapsed();
     let ready = program::runnable(loaded, args.function.as_deref(), &args.shapes, inputs, Fit::Exact)?;
     let emulator = if args.steps { Some(ferrane::emulator(&args.device)?) } else { None };

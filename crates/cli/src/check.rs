@@ -73,8 +73,8 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
         (false, Some(_)) => Care::Machine,
         (false, None) => Care::Whole,
     };
-    let mut opened = program::open(file, care)?;
-    if let Some(program) = opened.program.take_if(|_| !args.shapes.is_empty()) {
+    let mut opened = program::open(file, care, &program::extents(file, &args.shapes)?)?;
+    if let Some(program) = opened.program.take_if(|_| !args.shapes.is_empty() && opened.form != Form::Onnx) {
         let name = program::function(&program, None)?.name.clone();
         // The word alone chooses the default of every input.
         let shapes: Vec<String> = args.shapes.iter().filter(|s| s.trim() != "default").cloned().collect();
@@ -82,7 +82,7 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
     }
     let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
     if args.fix && mend(file, profile, &opened, &options(args, &opened, programs))? {
-        opened = program::open(file, care)?;
+        opened = program::open(file, care, &program::extents(file, &args.shapes)?)?;
     }
     let findings =
         opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options(args, &opened, programs)));
@@ -97,7 +97,7 @@ fn options<'a>(args: &Check, opened: &'a package::Checked, programs: usize) -> C
 /// Applies fixes and writes the program back. True if something was changed.
 fn mend(file: &Path, profile: &Profile, opened: &package::Checked, options: &CheckOptions<'_>) -> Result<bool> {
     let Some(program) = &opened.program else { return Ok(false) };
-    if files::is_stdin(file) || opened.form == Form::Compiled {
+    if files::is_stdin(file) || matches!(opened.form, Form::Compiled | Form::Onnx) {
         return Err(files::failed(file, "--fix writes back texts, packages and models; give it such a file"));
     }
     let fixed = fix::fix(program, profile, options, &ferrane::emulator("emulator")?);

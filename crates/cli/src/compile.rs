@@ -35,7 +35,7 @@ pub fn run(args: Compile) -> Result<()> {
 /// Compiles in the working folder; gives where the result then lies.
 fn build(args: &Compile, folder: &Path, work: &Path) -> Result<PathBuf> {
     let job = CompileJob {
-        network: network(&args.program, work)?,
+        network: network(&args.program, &args.shapes, work)?,
         out: work.to_path_buf(),
         architecture: args.target_architecture.clone(),
         debug_mask: args.debug_mask,
@@ -77,12 +77,12 @@ impl Drop for Work {
 
 /// What the compiler reads: a property list where it lies, a program as text with its weights in
 /// the folder.
-fn network(file: &Path, folder: &Path) -> Result<Network> {
+fn network(file: &Path, shapes: &[String], folder: &Path) -> Result<Network> {
     if file.extension().is_some_and(|e| e == "plist") {
         let file = fs::canonicalize(file).map_err(|e| files::failed(file, e))?;
         return Ok(Network::Plist(file));
     }
-    let program = program::load(file, Care::Whole)?.program;
+    let program = program::load(file, Care::Whole, &program::named_extents(file, shapes)?)?.program;
     let text = folder.join("model.mil");
     write_text(&program, &text, false)?;
     Ok(Network::Mil(text))

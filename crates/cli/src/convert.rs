@@ -9,6 +9,7 @@ use ferrane::diag::did_you_mean;
 use ferrane::mil::package::{Description, Form, WriteOptions, write_model, write_package};
 use ferrane::mil::passes::{self, Pipeline, Report};
 use ferrane::mil::{Opset, Program, level, print};
+use ferrane::onnx;
 use serde_json::json;
 
 use crate::args::{Convert, OpsetArg};
@@ -49,7 +50,14 @@ pub fn run(args: Convert) -> Result<()> {
         return Err(Error::new("--json and -o - both write to standard output; give -o a file"));
     }
     let pipeline = pipeline(&args)?;
-    let loaded = program::load(&args.input, Care::Form)?;
+    let mut options = program::named_extents(&args.input, &args.shapes)?;
+    if args.fp16 {
+        if !onnx::is_model(&args.input) {
+            return Err(files::failed(&args.input, "--fp16 is for ONNX models, which this is not"));
+        }
+        options = options.precision(onnx::Precision::Fp16);
+    }
+    let loaded = program::load(&args.input, Care::Form, &options)?;
     let (mut program, mut report) = (loaded.program, Report::default());
     if let Some(pipeline) = pipeline {
         (program, report) = pipeline.run(&program, &ferrane::emulator("emulator")?)?;

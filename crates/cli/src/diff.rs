@@ -1,7 +1,10 @@
 //! `ferrane diff`: what differs between two programs.
 
+use std::path::Path;
+
 use ferrane::mil::diff::diff;
 use ferrane::mil::{Function, Program};
+use ferrane::onnx;
 use ferrane::tensor_io::{Unnamed, arguments};
 use ferrane::{TensorDistance, Tensors};
 use serde_json::{Value, json};
@@ -29,9 +32,15 @@ pub fn run(args: Diff) -> Result<()> {
     }
 }
 
+/// One of the programs. Extents are those of whichever is an ONNX model.
+fn open(args: &Diff, path: &Path, care: Care) -> Result<Program> {
+    let shapes = if onnx::is_model(path) { args.shapes.as_slice() } else { &[] };
+    Ok(program::load(path, care, &program::extents(path, shapes)?)?.program)
+}
+
 fn compare(args: &Diff) -> Result<bool> {
     let care = if args.run.is_some() { Care::Whole } else { Care::Form };
-    let (a, b) = (program::load(&args.first, care)?.program, program::load(&args.second, care)?.program);
+    let (a, b) = (open(args, &args.first, care)?, open(args, &args.second, care)?);
     let found = diff(&a, &b);
     let distances = match args.run {
         Some(seed) => Some(distances(args, seed, &a, &b)?),

@@ -16,7 +16,8 @@ pub fn run(args: Grad) -> Result<()> {
     if args.json && files::is_stdin(&args.out) {
         return Err(Error::new("--json and -o - both write to standard output; give -o a file"));
     }
-    let mut program = program::load(&args.program, Care::Whole)?.program;
+    let mut program =
+        program::load(&args.program, Care::Whole, &program::named_extents(&args.program, &args.shapes)?)?.program;
     let name = program::function(&program, args.function.as_deref())?.name.clone();
     for constant in &args.lift {
         program = lift_constant(&program, &name, constant).map_err(|e| told(&program, &name, e))?;

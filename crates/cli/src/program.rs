@@ -9,6 +9,7 @@ use ferrane::mil::package::{
     Description, Form, PackageError, ShapeChoice, choose_shapes, input_shapes, open_checked, read_checked,
 };
 use ferrane::mil::{Function, Program, specialize};
+use ferrane::onnx;
 use ferrane::tensor_io::{Fit, TensorSource, given_shapes, with_images};
 
 pub use ferrane::mil::package::{Care, Checked};
@@ -16,9 +17,16 @@ pub use ferrane::mil::package::{Care, Checked};
 use crate::error::{Error, Result};
 use crate::files;
 
-/// Opens a file, or standard input for `-`. The diagnostics have what is wrong with text; what is
-/// wrong with a container is an error.
-pub fn open(path: &Path, care: Care) -> Result<Checked> {
+/// Opens a file, or standard input for `-`. The diagnostics have what is wrong with text, and what
+/// MIL cannot express of an ONNX model; what is wrong with a container is an error. The options are
+/// those of an ONNX model, see [`extents`].
+pub fn open(path: &Path, care: Care, options: &onnx::Options) -> Result<Checked> {
+    if onnx::is_model(path) {
+        if !path.exists() {
+            return Err(files::failed(path, "no such file"));
+        }
+        return onnx::open_checked(path, options).map_err(|e| files::failed(path, e));
+    }
     if files::is_stdin(path) {
         return Ok(read_checked("-", &files::read_text(path)?, care));
     }
@@ -27,6 +35,24 @@ pub fn open(path: &Path, care: Care) -> Result<Checked> {
             Err(files::failed(path, "no such file"))
         }
         found => Ok(found?),
+    }
+}
+
+/// The numbers that `--shape` gives to the named extents of an ONNX model. For other files the
+/// option chooses among the shapes that a description allows (see [`shaped`]).
+pub fn extents(path: &Path, shapes: &[String]) -> Result<onnx::Options> {
+    let add = |options: onnx::Options, list: &String| {
+        options.dimension_list(list).map_err(|e| Error::new(format!("--shape {list}: {e}")))
+    };
+    let shapes = if onnx::is_model(path) { shapes } else { &[] };
+    shapes.iter().try_fold(onnx::Options::default(), add)
+}
+
+/// As [`extents`], for commands that choose no shapes of other files.
+pub fn named_extents(path: &Path, shapes: &[String]) -> Result<onnx::Options> {
+    match shapes.first().filter(|_| !onnx::is_model(path)) {
+        Some(list) => Err(files::failed(path, format_args!("--shape {list}: the file is not an ONNX model"))),
+        None => extents(path, shapes),
     }
 }
 
@@ -41,8 +67,8 @@ pub struct Loaded {
 }
 
 /// Opens a file that must hold a program; prints warnings to standard error.
-pub fn load(path: &Path, care: Care) -> Result<Loaded> {
-    let opened = open(path, care)?;
+pub fn load(path: &Path, care: Care, options: &onnx::Options) -> Result<Loaded> {
+    let opened = open(path, care, options)?;
     let color = std::io::stderr().is_terminal();
     let shown = opened.diagnostics.render(&opened.source, color);
     match opened.program {
@@ -102,7 +128,9 @@ pub fn runnable(
     sources: Vec<(String, TensorSource)>,
     fit: Fit,
 ) -> Result<Runnable> {
-    let Loaded { program, description, .. } = loaded;
+    let Loaded { form, program, description } = loaded;
+    // The extents of an ONNX model are chosen already.
+    let shapes = if form == Form::Onnx { &[] } else { shapes };
     let entry = function(&program, name)?;
     let (name, sources) = (entry.name.clone(), with_images(sources, entry, description.as_ref(), fit));
     let program = shaped(program, &name, description.as_ref(), shapes, &sources)?;

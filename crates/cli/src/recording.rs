@@ -51,7 +51,7 @@ fn make(args: &RecordingMake) -> Result<()> {
         (None, Some(path)) => path,
         (None, None) => return Err(Error::new("name a program, or a folder of programs with --suite")),
     };
-    let program = program::load(path, Care::Machine)?.program;
+    let program = program::load(path, Care::Machine, &ferrane::onnx::Options::default())?.program;
     let function = program::function(&program, args.function.as_deref())?.name.clone();
     let given = |text: &&String| text.split_once('=').is_none_or(|(_, source)| source.trim() != "random");
     let inputs: Vec<String> = args.inputs.iter().filter(given).cloned().collect();

@@ -31,7 +31,7 @@ pub fn run(args: Run) -> Result<()> {
     }
     let device = open(&spec)?;
     let fit = if args.resize { Fit::Resize } else { Fit::Exact };
-    let loaded = program::load(&args.program, Care::Whole)?;
+    let loaded = program::load(&args.program, Care::Whole, &program::extents(&args.program, &args.shapes)?)?;
     let ready = program::runnable(loaded, args.function.as_deref(), &args.shapes, sources, fit)?;
     let function = ready.function()?;
     let images = images(&args, &ready)?;

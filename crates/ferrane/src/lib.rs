@@ -25,9 +25,9 @@
 //! # Programs
 //!
 //! [`mil::Builder`] builds a program, [`mil::parse`] reads MIL text, [`mil::package::open`] reads
-//! `.mlpackage`, `.mlmodel` and `.mlmodelc`. [`mil::passes`] transforms a program,
-//! [`mil::grad::vjp`] derives its backward program, [`machine::check()`] reports what an engine
-//! refuses, computes wrongly or runs slowly.
+//! `.mlpackage`, `.mlmodel` and `.mlmodelc`, [`onnx::Model`] reads `.onnx`. [`mil::passes`]
+//! transforms a program, [`mil::grad::vjp`] derives its backward program, [`machine::check()`]
+//! reports what an engine refuses, computes wrongly or runs slowly.
 //!
 //! # Running
 //!
@@ -86,6 +86,7 @@ pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;
 pub use ferrane_machine as machine;
 pub use ferrane_mil as mil;
+pub use ferrane_onnx as onnx;
 pub use ferrane_probe as probe;
 pub use ferrane_recording as recording;
 pub use ferrane_tensor_io as tensor_io;

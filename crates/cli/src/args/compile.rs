@@ -18,10 +18,13 @@ Examples:
 The command has not been tried on a Mac: docs/ane-bindings.md lists what it calls. `run --device ane` and `check --machine` do not need
 it.")]
 pub struct Compile {
-    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, or the compiler's own description of a network,
-    /// .plist.
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx, or the compiler's own description of a
+    /// network, .plist.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
+    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    #[arg(long = "shape", value_name = "NAME=NUMBER")]
+    pub shapes: Vec<String>,
     /// Compile ahead of time, to a file; required.
     #[arg(long)]
     pub aot: bool,

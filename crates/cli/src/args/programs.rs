@@ -69,7 +69,7 @@ Examples:
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
-    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(required = true, value_name = "PROGRAM")]
     pub files: Vec<PathBuf>,
     /// How to print diagnostics.
@@ -123,10 +123,13 @@ Files are recognized by their contents, not by their names: programs; compiled p
 FlatBuffers of E5 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. Parts of a format that are
 not documented are shown as unknown.")]
 pub struct Inspect {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc; a compiled program, or
-    /// a file or folder of a bundle.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx; a compiled
+    /// program, or a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    #[arg(long = "shape", value_name = "NAME=NUMBER")]
+    pub shapes: Vec<String>,
     /// List every weight, not only the largest of each file.
     #[arg(long)]
     pub weights: bool,
@@ -188,6 +191,7 @@ Examples:
   ferrane run detector.mlpackage --input image=photo.png --resize --shape image=1x3x640x640
   ferrane run style.mlpackage --input image=photo.png --output out --output-format png
   ferrane run model.mlpackage --input image=cat.npy --output out
+  ferrane run model.onnx --shape batch=1,seq=128 --input tokens=tokens.npy
   ferrane run model.mil --input x=random:1 --numerics exact --json
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
   ferrane run model.mil --input x=random:1 --numerics hardware --machine m1
@@ -210,8 +214,8 @@ fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
 `special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, or a compiled program
-    /// (.hwx).
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx, or a compiled
+    /// program (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// The value of an input; may be repeated.
@@ -279,13 +283,16 @@ pub enum OpsetArg {
 /// `ferrane convert`.
 #[derive(Args, Debug)]
 pub struct Convert {
-    /// MIL text, .mlpackage, .mlmodel or .mlmodelc.
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
     /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
     /// .mlmodel; `-` prints the text alone.
     #[arg(long, short, value_name = "OUT")]
     pub output: PathBuf,
+    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    #[arg(long = "shape", value_name = "NAME=NUMBER")]
+    pub shapes: Vec<String>,
     /// The spelling of text [default: that of the input].
     #[arg(long, value_enum)]
     pub dialect: Option<DialectArg>,
@@ -299,6 +306,9 @@ pub struct Convert {
     /// Run every pass that makes a program smaller and changes no bit of its results.
     #[arg(long)]
     pub optimize: bool,
+    /// Make every float of an ONNX model fp16, ports and weights included.
+    #[arg(long)]
+    pub fp16: bool,
     /// Replace files that exist; without it they are an error.
     #[arg(long)]
     pub force: bool,
@@ -319,12 +329,15 @@ different ops are reported but do not count.
 
 Exit status: 0 the same, 1 different, 2 trouble: a program cannot be read or run.")]
 pub struct Diff {
-    /// A program: MIL text, .mlpackage, .mlmodel or .mlmodelc.
+    /// A program: MIL text, .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(value_name = "A")]
     pub first: PathBuf,
     /// The program to compare it with.
     #[arg(value_name = "B")]
     pub second: PathBuf,
+    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    #[arg(long = "shape", value_name = "NAME=NUMBER")]
+    pub shapes: Vec<String>,
     /// Run both on the emulator with the same random inputs of this seed, and compare their
     /// outputs.
     #[arg(long, value_name = "SEED")]
@@ -357,9 +370,12 @@ training loop can change it without compiling again. docs/ops.md lists the ops t
 
 Exit status: 0 written, 1 there is no such program (an op without a gradient, or an unknown name), 2 wrong usage.")]
 pub struct Grad {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
+    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    #[arg(long = "shape", value_name = "NAME=NUMBER")]
+    pub shapes: Vec<String>,
     /// The values to differentiate, separated by commas [default: all floating-point outputs].
     #[arg(long = "output", value_name = "NAME", value_delimiter = ',')]
     pub outputs: Vec<String>,
@@ -402,7 +418,7 @@ Examples:
   ferrane cost --machine m5 net.mil --svg roof.svg  its ops on the chip's roofline
   ferrane cost --published numbers.json --json     published numbers next to predicted ones")]
 pub struct Cost {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(value_name = "PROGRAM", conflicts_with = "published")]
     pub program: Option<PathBuf>,
     /// Chip or profile: `m4`, `m4-max-macos26-inmem`.
