@@ -33,16 +33,12 @@ def node(op, inputs, outputs, **attributes):
     return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
 
 
-def save(name, nodes, inputs, outputs, initializers, values, opset=21, functions=(), domains=(), external=False):
+def save(name, nodes, inputs, outputs, initializers, values):
     graph = helper.make_graph(nodes, name, inputs, outputs, initializers)
-    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
-    model = helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model, full_check=True)
     path = FOLDER / f"{name}.onnx"
-    if external:
-        onnx.save(model, path, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
-    else:
-        onnx.save(model, path)
+    onnx.save(model, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     results = session.run(None, values)
     tensors = {f"in.{k}": v for k, v in values.items()}
@@ -67,6 +63,7 @@ def mlp():
 
 def attention():
     """Heads are split by shapes that the model computes from its input, as torch exports them."""
+    scalar = lambda value, kind, name: numpy_helper.from_array(np.array(value, kind), name)
     nodes = [
         node("Shape", "tokens", "shape"),
         node("Gather", "shape zero", "batch", axis=0),
@@ -75,18 +72,21 @@ def attention():
         node("Unsqueeze", "seq axis0", "seq1"),
         node("Concat", "batch1 seq1 heads size", "split", axis=0),
         node("Concat", "batch1 seq1 minus1", "join", axis=0),
+        node("Concat", "seq1 seq1", "square", axis=0),
         node("Gather", "table tokens", "e", axis=0),
-        node("MatMul", "e wq", "q0"), node("MatMul", "e wk", "k0"), node("MatMul", "e wv", "v0"),
-        node("Reshape", "q0 split", "q1"), node("Reshape", "k0 split", "k1"), node("Reshape", "v0 split", "v1"),
+        node("MatMul", "e wq", "q0"),
+        node("MatMul", "e wk", "k0"),
+        node("MatMul", "e wv", "v0"),
+        node("Reshape", "q0 split", "q1"),
+        node("Reshape", "k0 split", "k1"),
+        node("Reshape", "v0 split", "v1"),
         node("Transpose", "q1", "q", perm=[0, 2, 1, 3]),
         node("Transpose", "k1", "k", perm=[0, 2, 3, 1]),
         node("Transpose", "v1", "v", perm=[0, 2, 1, 3]),
         node("MatMul", "q k", "scores"),
-        node("Cast", "seq", "seq_f", to=TensorProto.FLOAT),
         node("Sqrt", "size_f", "root"),
         node("Div", "scores root", "scaled"),
         node("ConstantOfShape", "square", "ones", value=helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0])),
-        node("Concat", "seq1 seq1", "square", axis=0),
         node("Trilu", "ones", "lower", upper=0),
         node("Cast", "lower", "visible", to=TensorProto.BOOL),
         node("Where", "visible scaled hidden", "masked"),
@@ -96,18 +96,12 @@ def attention():
         node("Reshape", "o1 join", "o2"),
         node("LayerNormalization", "o2 gamma beta", "y", axis=-1, epsilon=1e-5),
     ]
-    nodes = [n for n in nodes if n.output[0] not in ("square", "seq_f")]
-    nodes.insert(21, node("Concat", "seq1 seq1", "square", axis=0))
-    nodes.sort(key=lambda n: 0 if n.output[0] in ("shape", "batch", "seq", "batch1", "seq1", "square") else 1)
     initializers = [
-        ints("zero", 0), ints("one", 1), ints("axis0", 0), ints("heads", 2), ints("size", 8), ints("minus1", -1),
-        numpy_helper.from_array(np.array(0, np.int64), "zero"), numpy_helper.from_array(np.array(1, np.int64), "one"),
-        numpy_helper.from_array(np.array(8, np.float32), "size_f"),
-        numpy_helper.from_array(np.array(-1e9, np.float32), "hidden"),
+        scalar(0, np.int64, "zero"), scalar(1, np.int64, "one"), scalar(8, np.float32, "size_f"),
+        scalar(-1e9, np.float32, "hidden"), ints("axis0", 0), ints("heads", 2), ints("size", 8), ints("minus1", -1),
         weight("table", 32, 16), weight("wq", 16, 16), weight("wk", 16, 16), weight("wv", 16, 16),
         weight("gamma", 16), weight("beta", 16),
-    ][2:]
-    initializers = [i for i in initializers if i.name != "axis0"] + [ints("axis0", 0)]
+    ]
     tokens = RANDOM.integers(0, 32, (2, 6))
     save(
         "attention", nodes, [port("tokens", ["batch", "seq"], TensorProto.INT64)], [port("y", ["batch", "seq", 16])],
@@ -124,14 +118,13 @@ def convnet():
         node("Sigmoid", "c2", "g2"),
         node("Mul", "c2 g2", "a2"),
         node("MaxPool", "a2", "p2", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
-        node("Resize", "p2  scales", "r2", mode="linear", coordinate_transformation_mode="half_pixel"),
+        helper.make_node(
+            "Resize", ["p2", "", "scales"], ["r2"], mode="linear", coordinate_transformation_mode="half_pixel"
+        ),
         node("GlobalAveragePool", "r2", "g"),
         node("Flatten", "g", "f"),
         node("Gemm", "f w3 b3", "y", transB=1),
     ]
-    nodes[7] = helper.make_node(
-        "Resize", ["p2", "", "scales"], ["r2"], mode="linear", coordinate_transformation_mode="half_pixel"
-    )
     initializers = [
         weight("w1", 8, 3, 3, 3), weight("b1", 8), weight("w2", 8, 1, 3, 3), weight("gamma", 8), weight("beta", 8),
         weight("mean", 8), numpy_helper.from_array(RANDOM.random(8).astype(np.float32) + 0.5, "var"),
@@ -225,6 +218,8 @@ def functions():
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("local", 1), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=imports, functions=[scale, twice], ir_version=10)
     path = FOLDER / "functions.onnx"
+    # Saving appends to a file of external data that exists.
+    (FOLDER / "functions.data").unlink(missing_ok=True)
     onnx.save(model, path, save_as_external_data=True, location="functions.data", size_threshold=0)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     x = normal(2, 8)

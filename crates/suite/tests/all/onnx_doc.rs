@@ -12,13 +12,14 @@ take such a file, too:
 
 ```
 ferrane inspect model.onnx --shape batch=1
-ferrane run model.onnx --shape batch=1,seq=128 --input tokens=tokens.npy
-ferrane convert model.onnx -o model.mlpackage --shape batch=1
-ferrane convert model.onnx -o model.mlpackage --shape batch=1 --fp16
+ferrane run model.onnx --shape batch=1 --input x=random:1
+ferrane convert model.onnx -o net.mlpackage --shape batch=1
+ferrane convert model.onnx -o net16.mlpackage --shape batch=1 --fp16
 ```
 
 - **Versions.** Formats (`ir_version`) from 3 to 13, opsets of `ai.onnx` from 7 to 27; older opsets where operators did not change.
-- **Extents.** A program has fixed extents. `--shape` gives each named extent its number; an extent without a name is `INPUT.AXIS`.
+- **Extents.** A program has fixed extents. `--shape batch=1,seq=128` gives each named extent its number; an extent without a name is
+  `INPUT.AXIS`.
   Arithmetic on shapes is computed when the program is made, and leaves no ops.
 - **Types.** Integers are int32, DOUBLE and BFLOAT16 are fp32: MIL computes with no others. FLOAT stays fp32; `--fp16` makes every
   float fp16, ports and weights included. Ports of bools are int32, because Core ML has no others.

@@ -41,6 +41,7 @@ pub(super) fn write(scratch: &Scratch) -> Result<()> {
     }
     let text = "fuzz/corpus/hwx_text/h13";
     let made = [
+        "cp crates/onnx/tests/models/mlp.onnx model.onnx".to_owned(),
         "ferrane convert fixture.mil -o model.mlpackage".to_owned(),
         "ferrane convert fixture.mil -o other.mlpackage".to_owned(),
         format!(
