@@ -20,6 +20,7 @@
 
 mod depthwise;
 mod padded;
+mod pooling;
 
 use half::f16;
 
@@ -31,6 +32,7 @@ use crate::pool;
 use padded::Padded;
 
 pub use crate::gemm::Pixels;
+pub use pooling::{PoolFunction, Pooling};
 
 /// Convolutions with fewer multiply-adds than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
@@ -59,6 +61,23 @@ pub struct ConvShape {
     pub dilations: Vec<usize>,
     /// Zeros before each axis. Zeros after it follow from the other extents.
     pub pad: Vec<usize>,
+}
+
+impl ConvShape {
+    /// True if all axes have all extents, none of them zero, and the groups divide the channels.
+    fn is_consistent(&self) -> bool {
+        let rank = self.input.len();
+        let axes = [&self.output, &self.kernel, &self.strides, &self.dilations, &self.pad];
+        (1..=3).contains(&rank)
+            && axes.iter().all(|a| a.len() == rank)
+            && axes[..4].iter().all(|a| !a.contains(&0))
+            && !self.input.contains(&0)
+            && self.groups > 0
+            && self.channels.checked_rem(self.groups) == Some(0)
+            && self.outputs.checked_rem(self.groups) == Some(0)
+            && self.channels > 0
+            && self.outputs > 0
+    }
 }
 
 /// One image: channels first, any strides.
@@ -113,25 +132,13 @@ impl Conv {
     /// A convolution, or `None` for shapes that are inconsistent or too large to address. With
     /// `finite` weights, taps that only see padding are left out.
     pub fn new(shape: ConvShape, finite: bool) -> Option<Conv> {
-        let rank = shape.input.len();
-        let axes = [&shape.output, &shape.kernel, &shape.strides, &shape.dilations, &shape.pad];
-        let groups = shape.groups;
-        let fits = (1..=3).contains(&rank)
-            && axes.iter().all(|a| a.len() == rank)
-            && axes[..4].iter().all(|a| !a.contains(&0))
-            && !shape.input.contains(&0)
-            && groups > 0
-            && shape.channels.checked_rem(groups) == Some(0)
-            && shape.outputs.checked_rem(groups) == Some(0)
-            && shape.channels > 0
-            && shape.outputs > 0;
-        if !fits {
+        if !shape.is_consistent() {
             return None;
         }
         let padded = Padded::new(&shape, finite)?;
         let one = |axis: &[usize]| axis.iter().all(|&k| k == 1);
         let plain = one(&shape.kernel) && one(&shape.strides) && shape.pad.iter().all(|&p| p == 0);
-        let method = if shape.channels == groups && !padded.taps.is_empty() {
+        let method = if shape.channels == shape.groups && !padded.taps.is_empty() {
             Method::Depthwise
         } else if plain && shape.input == shape.output {
             let places = shape.output.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
@@ -139,7 +146,7 @@ impl Conv {
         } else {
             Method::Unfold
         };
-        (shape.outputs / groups).checked_mul(shape.outputs)?.checked_mul(padded.steps.len())?;
+        (shape.outputs / shape.groups).checked_mul(shape.outputs)?.checked_mul(padded.steps.len())?;
         Some(Conv { shape, padded, method })
     }
 

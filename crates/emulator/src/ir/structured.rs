@@ -120,6 +120,8 @@ pub(crate) struct Pool {
     pub form: PoolForm,
     pub window: Window,
     pub round: bool,
+    /// Computes images of floats whose results are dense, if the step is one of these.
+    pub images: Option<Arc<conv::Pooling>>,
 }
 
 /// The function of a pooling.

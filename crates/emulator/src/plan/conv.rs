@@ -134,7 +134,7 @@ impl<'a> Lowering<'a> {
 
 /// True if the results of one image are dense, channels first, and those of different images
 /// disjoint.
-fn dense_images(view: &View) -> bool {
+pub(super) fn dense_images(view: &View) -> bool {
     let dense = row_major(&view.shape);
     let same = |a: usize| view.shape[a] == 1 || view.strides[a] == dense[a];
     (1..dense.len()).all(same) && (view.shape[0] == 1 || view.strides[0] >= dense[0])

@@ -1,4 +1,4 @@
-//! Lowers products, attention, normalizations and pooling.
+//! Lowers products, attention, normalizations, and the windows of convolutions and poolings.
 
 use ferrane_device::Result;
 use ferrane_host::gemm::BatchOffsets;
@@ -7,9 +7,7 @@ use ferrane_mil::Op;
 use super::args::{Args, floats};
 use super::build::Lowering;
 use super::ops::select;
-use crate::ir::{
-    Along, Binary, Elementwise, Group, Matmul, Nest, Norm, NormForm, Pool, PoolForm, StepKind, Storage, View, Window,
-};
+use crate::ir::{Along, Binary, Elementwise, Group, Matmul, Nest, Norm, NormForm, StepKind, Storage, View, Window};
 
 /// The most products of one step. A larger batch is refused, because its list of offsets would
 /// outgrow its data.
@@ -273,21 +271,6 @@ impl<'a> Lowering<'a> {
             }
         }
         Ok(Window { kernel, strides, dilations, pad, padded })
-    }
-
-    pub(super) fn pool(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
-        let y = op.outputs[0];
-        let x = self.operand(args, op, "x")?;
-        let shape = self.shape(y)?;
-        let kernel = args.ints("kernel_sizes")?.into_iter().map(|k| k.max(1) as usize).collect();
-        let window = self.window(args, &x.shape[2..], &shape[2..], kernel)?;
-        let form = match op.name.as_str() {
-            "max_pool" => PoolForm::Max,
-            "l2_pool" => PoolForm::L2,
-            _ => PoolForm::Average(args.flag("exclude_padding_from_average")?),
-        };
-        let round = self.policy.rounds(self.dtype(y)?);
-        self.plain(y, vec![x], StepKind::Pool(Pool { form, window, round }))
     }
 
     /// Scores, mask, softmax and the weighted sum in fp32; rounded once, at the end. Under the

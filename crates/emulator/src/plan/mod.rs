@@ -25,6 +25,7 @@ mod machine;
 mod member;
 mod ops;
 mod pairs;
+mod pool;
 mod ports;
 mod scores;
 mod state;

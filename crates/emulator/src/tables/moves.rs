@@ -1,11 +1,10 @@
-//! Steps that move elements, and pooling: all tables share these routines.
+//! Steps that move elements: all tables share these routines.
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::convert;
 
-use crate::ir::{Nest, Pool, PoolForm, Step, View};
+use crate::ir::{Nest, Step, View};
 
-use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};
 
@@ -125,7 +124,7 @@ pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
 
 /// Calls `visit(index, offset)` for each index of some axes, row-major; offsets count from the
 /// first element.
-fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize], isize)) {
+pub(super) fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize], isize)) {
     let rank = shape.len();
     let mut index = [0usize; super::nest::MAX_LOOPS];
     let mut offset = 0;
@@ -144,7 +143,7 @@ fn places((shape, strides): (&[usize], &[isize]), mut visit: impl FnMut(&[usize]
 }
 
 /// The axes of a view from `first` on, up to `end`.
-fn axes(view: &View, first: usize, end: usize) -> (&[usize], &[isize]) {
+pub(super) fn axes(view: &View, first: usize, end: usize) -> (&[usize], &[isize]) {
     (&view.shape[first..end], &view.strides[first..end])
 }
 
@@ -249,56 +248,4 @@ pub(crate) fn gather_along(
         }
     });
     result
-}
-
-/// Pooling, one result at a time. Only taps inside of the input are visited, however large the
-/// window is.
-pub(crate) fn pool(table: &Table, step: &Step, pool: &Pool, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
-    let (x, out) = (&step.reads[0], &step.writes[0]);
-    let [mut write, ..] = writes;
-    let window = &pool.window;
-    let spatial = window.kernel.len();
-    places(axes(out, 0, out.shape.len()), |index, to| {
-        let mut base = bases[0] as isize + index[0] as isize * x.strides[0] + index[1] as isize * x.strides[1];
-        // Taps inside of the input along each axis, and taps inside of the padded input.
-        let mut extents = [0usize; 3];
-        let mut counted = 1usize;
-        for (a, extent) in extents[..spatial].iter_mut().enumerate() {
-            let (start, kernel) = (index[2 + a] * window.strides[a], window.kernel[a]);
-            let below = |end: usize| end.saturating_sub(start).min(kernel);
-            let first = below(window.pad[a]);
-            *extent = below(window.pad[a] + x.shape[2 + a]) - first;
-            counted *= below(window.padded[a]);
-            if *extent > 0 {
-                base += (start + first - window.pad[a]) as isize * x.strides[2 + a];
-            }
-        }
-        let inside: usize = extents[..spatial].iter().product();
-        let (mut best, mut total) = (f32::NEG_INFINITY, 0.0f64);
-        for tap in 0..inside {
-            let (mut rest, mut at) = (tap, base);
-            for a in (0..spatial).rev() {
-                at += (rest % extents[a]) as isize * x.strides[2 + a];
-                rest /= extents[a];
-            }
-            let mut v = [reads[0].float(at as usize)];
-            table.enter(&mut v);
-            let [v] = v;
-            best = if v > best || v.is_nan() { v } else { best };
-            total += match pool.form {
-                PoolForm::L2 => f64::from(v) * f64::from(v),
-                _ => f64::from(v),
-            };
-        }
-        let mut value = [match pool.form {
-            PoolForm::Max => best,
-            PoolForm::Average(true) => (total / inside.max(1) as f64) as f32,
-            PoolForm::Average(false) => (total / counted.max(1) as f64) as f32,
-            PoolForm::L2 => total.sqrt() as f32,
-        }];
-        if pool.round {
-            table.round(&mut value);
-        }
-        write.set_float(to as usize, value[0]);
-    });
 }

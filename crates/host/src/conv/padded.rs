@@ -9,7 +9,7 @@ use half::f16;
 
 use super::{ConvShape, Image, Pixels};
 use crate::gemm::{GemmError, SLACK};
-use crate::pool;
+use crate::{pool, vectorize};
 
 /// Spatial axes of a layout; missing ones come first and have extent 1.
 const AXES: usize = 3;
@@ -174,19 +174,29 @@ impl Padded {
         Err(GemmError::OutOfBounds { rows: channels, cols, row_stride, col_stride, offset: image.origin, len })
     }
 
-    /// Copies channels to the first [`len`](Self::len) elements of `to`.
+    /// Copies channels to the first [`len`](Self::len) elements of `to`, with zeros around them.
     pub(super) fn fill<T: Element>(&self, image: &Image<'_>, channels: usize, to: &mut [T], parallel: bool) {
+        self.fill_all(image, channels, to, parallel, T::default());
+    }
+
+    /// Copies the first channel to the first [`len`](Self::len) elements of `to`, with `outside`
+    /// around it.
+    pub(super) fn fill_with<T: Element>(&self, image: &Image<'_>, to: &mut [T], outside: T) {
+        self.fill_all(image, 1, to, false, outside);
+    }
+
+    fn fill_all<T: Element>(&self, image: &Image<'_>, channels: usize, to: &mut [T], parallel: bool, outside: T) {
         let Some(from) = T::of(image.pixels) else { return };
         let to = &mut to[..self.len(channels)];
         let (blocks, slack) = to.split_at_mut(channels * self.block);
-        slack.fill(T::default());
+        slack.fill(outside);
         // No tap sees the input.
         if self.block == 0 {
             return;
         }
         let copy = |channel: usize, to: &mut [T]| {
             let base = image.origin.wrapping_add_signed(channel as isize * image.channel);
-            self.channel(from, base, image.strides, to);
+            self.channel(from, base, image.strides, to, outside);
         };
         if parallel {
             let per_task = (TASK / self.block).max(1);
@@ -203,7 +213,7 @@ impl Padded {
     }
 
     /// Copies the channel that starts at `base`.
-    fn channel<T: Element>(&self, from: &[T], base: usize, spatial: &[isize], to: &mut [T]) {
+    fn channel<T: Element>(&self, from: &[T], base: usize, spatial: &[isize], to: &mut [T], outside: T) {
         let [z, y, x] = &self.axes;
         let strides = strides(spatial);
         let mut planes = to.chunks_exact_mut(self.plane);
@@ -217,17 +227,17 @@ impl Padded {
                     let base = base.wrapping_add_signed(x_at as isize * strides[2]);
                     for (i, rows) in plane.chunks_exact_mut(y.extent * x.extent).enumerate() {
                         if i < z_first || i >= z_end {
-                            rows.fill(T::default());
+                            rows.fill(outside);
                             continue;
                         }
                         let base = base.wrapping_add_signed((z_at + (i - z_first) * z.stride) as isize * strides[0]);
-                        rows[..y_first * x.extent].fill(T::default());
-                        rows[y_end * x.extent..].fill(T::default());
+                        rows[..y_first * x.extent].fill(outside);
+                        rows[y_end * x.extent..].fill(outside);
                         let rows = &mut rows[y_first * x.extent..y_end * x.extent];
                         for (j, row) in rows.chunks_exact_mut(x.extent).enumerate() {
                             let at = base.wrapping_add_signed((y_at + j * y.stride) as isize * strides[1]);
-                            row[..x_first].fill(T::default());
-                            row[x_end..].fill(T::default());
+                            row[..x_first].fill(outside);
+                            row[x_end..].fill(outside);
                             neighbors(from, at, x.stride as isize * strides[2], &mut row[x_first..x_end]);
                         }
                     }
@@ -244,10 +254,13 @@ fn neighbors<T: Element>(from: &[T], at: usize, stride: isize, to: &mut [T]) {
         (1, Some(from)) => to.copy_from_slice(&from[..to.len()]),
         (2, Some(from)) => {
             let last = to.len() - 1;
-            for (to, pair) in to[..last].iter_mut().zip(from.chunks_exact(2)) {
-                *to = pair[0];
-            }
-            to[last] = from[2 * last];
+            let (to, end) = to.split_at_mut(last);
+            vectorize!({
+                for (to, pair) in to.iter_mut().zip(from.as_chunks::<2>().0) {
+                    *to = pair[0];
+                }
+            });
+            end[0] = from[2 * last];
         }
         _ => {
             for (i, to) in to.iter_mut().enumerate() {
@@ -287,17 +300,24 @@ pub(super) fn merged(extents: &[usize], strides: &[isize]) -> Option<isize> {
 
 /// An element of an image.
 pub(super) trait Element: Copy + Default + Send + Sync {
+    /// −∞, which surrounds the input of a maximum.
+    const LEAST: Self;
+
     /// The pixels, if they are of this type.
     fn of(pixels: Pixels<'_>) -> Option<&[Self]>;
 }
 
 impl Element for f32 {
+    const LEAST: f32 = f32::NEG_INFINITY;
+
     fn of(pixels: Pixels<'_>) -> Option<&[f32]> {
         if let Pixels::F32(s) = pixels { Some(s) } else { None }
     }
 }
 
 impl Element for f16 {
+    const LEAST: f16 = f16::NEG_INFINITY;
+
     fn of(pixels: Pixels<'_>) -> Option<&[f16]> {
         if let Pixels::F16(s) = pixels { Some(s) } else { None }
     }
