@@ -4,6 +4,7 @@
 //! element, even if its neighbor is NaN or infinite.
 
 use ferrane_device::Result;
+use ferrane_host::{pool, vectorize};
 
 use super::super::index::around;
 use super::super::{Call, Data, HeapTensor, TensorOp};
@@ -17,40 +18,89 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
     ("upsample_nearest_neighbor", upsample_nearest_neighbor),
 ];
 
-/// A sample: two elements and the weight of the second.
-type Tap = (usize, usize, f32);
+/// Elements of a task.
+const GRAIN: usize = 32 << 10;
+
+/// The samples of an axis: the first of two elements, the other one, and the weight of the other
+/// one.
+struct Taps {
+    low: Vec<u32>,
+    high: Vec<u32>,
+    weight: Vec<f32>,
+}
+
+impl Taps {
+    fn new(n: usize, m: usize, at: impl Fn(usize) -> f64) -> Taps {
+        let mut taps = Taps { low: Vec::new(), high: Vec::new(), weight: Vec::new() };
+        for point in (0..m).map(at) {
+            let low = (point as usize).min(n - 1);
+            taps.low.push(low as u32);
+            taps.high.push((low + 1).min(n - 1) as u32);
+            taps.weight.push((point - low as f64) as f32);
+        }
+        taps
+    }
+}
+
+/// Between two elements. An element itself at weight 0, whatever the other one is.
+#[inline(always)]
+fn between(a: f32, b: f32, t: f32) -> f32 {
+    let mixed = (1.0 - t) * a + t * b;
+    if t == 0.0 { a } else { mixed }
+}
+
+/// Samples of one row.
+fn interpolate_row(from: &[f32], taps: &Taps, to: &mut [f32]) {
+    let Taps { low, high, weight } = taps;
+    vectorize!({
+        for (((to, &low), &high), &t) in to.iter_mut().zip(low).zip(high).zip(weight) {
+            *to = between(from[low as usize], from[high as usize], t);
+        }
+    });
+}
+
+/// A row between two rows.
+fn interpolate_rows(low: &[f32], high: &[f32], t: f32, to: &mut [f32]) {
+    if t == 0.0 {
+        return to.copy_from_slice(low);
+    }
+    vectorize!({
+        for ((to, &a), &b) in to.iter_mut().zip(low).zip(high) {
+            *to = (1.0 - t) * a + t * b;
+        }
+    });
+}
 
 /// `x` with `m` samples along `axis`, each interpolated between two elements.
 fn linear(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(usize) -> f64) -> Result<HeapTensor> {
-    let (outer, n, inner) = around(&x.shape, axis);
+    let (_, n, inner) = around(&x.shape, axis);
     let mut shape = x.shape.clone();
     shape[axis] = m;
-    let mut out = Vec::with_capacity(call.elements(&shape)?);
+    let count = call.elements(&shape)?;
     if n == 0 && m > 0 {
         return Err(call.fail("cannot resize an empty axis"));
     }
-    let tap = |i: usize| -> Tap {
-        let point = at(i);
-        let low = (point as usize).min(n - 1);
-        (low, (low + 1).min(n - 1), (point - low as f64) as f32)
-    };
-    let taps: Vec<Tap> = (0..m).map(tap).collect();
-    match &x.data {
-        Data::Floats(v) => {
-            for o in 0..outer {
-                let row = |r: usize| &v[(o * n + r) * inner..(o * n + r + 1) * inner];
-                for &(low, high, t) in &taps {
-                    if t == 0.0 {
-                        out.extend_from_slice(row(low));
-                    } else {
-                        out.extend(row(low).iter().zip(row(high)).map(|(a, b)| (1.0 - t) * a + t * b));
-                    }
-                }
-            }
-            Ok(HeapTensor::floats(x.dtype, &shape, out))
-        }
-        _ => Err(call.fail("`x` must have numeric elements")),
+    if u32::try_from(n).is_err() {
+        return Err(call.fail(format!("cannot resize an axis of {n} elements")));
     }
+    let taps = Taps::new(n, m, at);
+    let Data::Floats(v) = &x.data else { return Err(call.fail("`x` must have numeric elements")) };
+    let mut out = vec![0.0; count];
+    let per_task = (GRAIN / (m * inner).max(1)).max(1);
+    pool::for_each_chunk_mut(&mut out, per_task * m * inner, |task, out| {
+        for (i, out) in out.chunks_exact_mut((m * inner).max(1)).enumerate() {
+            let block = &v[(task * per_task + i) * n * inner..][..n * inner];
+            if inner == 1 {
+                interpolate_row(block, &taps, out);
+                continue;
+            }
+            for (i, to) in out.chunks_exact_mut(inner).enumerate() {
+                let row = |r: u32| &block[r as usize * inner..][..inner];
+                interpolate_rows(row(taps.low[i]), row(taps.high[i]), taps.weight[i], to);
+            }
+        }
+    });
+    Ok(HeapTensor::floats(x.dtype, &shape, out))
 }
 
 /// `x` with `m` samples along `axis`, each one of its elements.
@@ -58,12 +108,29 @@ fn nearest(call: &Call<'_>, x: &HeapTensor, axis: usize, m: usize, at: impl Fn(u
     let (outer, n, inner) = around(&x.shape, axis);
     let mut shape = x.shape.clone();
     shape[axis] = m;
-    call.elements(&shape)?;
+    let count = call.elements(&shape)?;
     if n == 0 && m > 0 {
         return Err(call.fail("cannot resize an empty axis"));
     }
     let rows: Vec<usize> = (0..m).map(|i| at(i).min(n - 1)).collect();
     let rows = &rows;
+    if let Data::Floats(v) = &x.data {
+        let mut out = vec![0.0; count];
+        let per_task = (GRAIN / (m * inner).max(1)).max(1);
+        pool::for_each_chunk_mut(&mut out, per_task * m * inner, |task, out| {
+            for (i, out) in out.chunks_exact_mut((m * inner).max(1)).enumerate() {
+                let block = &v[(task * per_task + i) * n * inner..][..n * inner];
+                if inner == 1 {
+                    out.iter_mut().zip(rows).for_each(|(to, &r)| *to = block[r]);
+                    continue;
+                }
+                for (to, &r) in out.chunks_exact_mut(inner).zip(rows) {
+                    to.copy_from_slice(&block[r * inner..(r + 1) * inner]);
+                }
+            }
+        });
+        return Ok(HeapTensor::floats(x.dtype, &shape, out));
+    }
     let places =
         (0..outer).flat_map(move |o| rows.iter().flat_map(move |&r| (o * n + r) * inner..(o * n + r + 1) * inner));
     Ok(x.pick(&shape, places))
