@@ -1,6 +1,7 @@
 //! Transposed convolution.
 
 use ferrane_device::Result;
+use ferrane_host::pool;
 
 use super::super::product::Matrix;
 use super::super::{Call, HeapTensor, TensorOp};
@@ -76,6 +77,30 @@ fn axes(call: &Call<'_>, x: &HeapTensor, weight: &HeapTensor) -> Result<Vec<Axis
     Ok(axes)
 }
 
+/// Elements of the products that are held at a time.
+const PRODUCTS: usize = 1 << 22;
+
+/// Adds the products of one tap and one channel to the sums of that channel. The sums are in fp64:
+/// the order of the taps does not show in fp32.
+fn scatter([za, ya, xa]: &[Axis; 3], tap: usize, part: &[f32], sums: &mut [f64]) {
+    let (zs, z_to) = za.reach(tap / (ya.kernel * xa.kernel));
+    let (ys, y_to) = ya.reach(tap / xa.kernel % ya.kernel);
+    let (xs, x_to) = xa.reach(tap % xa.kernel);
+    if xs.is_empty() {
+        return;
+    }
+    for (i, z) in zs.enumerate() {
+        for (j, y) in ys.clone().enumerate() {
+            let line = &part[(z * ya.n + y) * xa.n..][xs.clone()];
+            let row = (z_to + i * za.stride) * ya.out + y_to + j * ya.stride;
+            let row = &mut sums[row * xa.out + x_to..(row + 1) * xa.out];
+            for (sum, v) in row.iter_mut().step_by(xa.stride).zip(line) {
+                *sum += f64::from(*v);
+            }
+        }
+    }
+}
+
 /// `conv_transpose` (coremltools 9.0): every input adds the filter, scaled by it, at its position.
 /// `same` keeps `n · stride` elements; if it drops an odd number, it drops more at the end. With an
 /// `output_shape`, elements that no input reaches are the bias.
@@ -110,33 +135,30 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let (places, area, taps) = (za.n * ya.n * xa.n, za.out * ya.out * xa.out, za.kernel * ya.kernel * xa.kernel);
     let (from_each, to_each) = (from / groups, weight.shape[1]);
     let mut out = Vec::with_capacity(total);
-    // The products of the taps are summed in fp64, so their order does not matter.
-    let mut sums = vec![0.0f64; to_each * area];
-    let mut part = vec![0.0f32; call.elements(&[to_each, places])?];
+    let (block, area_of_group) = (call.elements(&[to_each, places])?, call.elements(&[to_each, area])?);
+    let mut sums = vec![0.0f64; area_of_group];
+    // The products of some taps at a time.
+    let together = (PRODUCTS / block.max(1)).clamp(1, taps);
+    let mut parts = vec![0.0f32; together * block];
     for image in 0..batch {
         for group in 0..groups {
             sums.fill(0.0);
             let start = (image * from + group * from_each) * places;
             let input = Matrix::dense(&values[start..start + from_each * places], from_each, places);
             let group_kernels = &kernels[group * from_each * to_each * taps..][..from_each * to_each * taps];
-            for tap in 0..taps {
-                let at = group_kernels.get(tap..).unwrap_or_default();
-                let factor = Matrix::new(at, from_each, to_each, (to_each * taps, taps)).t();
-                call.product(factor, input, &mut part)?;
-                let (zs, z_to) = za.reach(tap / (ya.kernel * xa.kernel));
-                let (ys, y_to) = ya.reach(tap / xa.kernel % ya.kernel);
-                let (xs, x_to) = xa.reach(tap % xa.kernel);
-                for c in 0..to_each {
-                    for (i, z) in zs.clone().enumerate() {
-                        for (j, y) in ys.clone().enumerate() {
-                            let line = ((c * za.n + z) * ya.n + y) * xa.n;
-                            let row = (c * za.out + z_to + i * za.stride) * ya.out + y_to + j * ya.stride;
-                            for (k, v) in part[line + xs.start..line + xs.end].iter().enumerate() {
-                                sums[row * xa.out + x_to + k * xa.stride] += f64::from(*v);
-                            }
-                        }
-                    }
+            for first in (0..taps).step_by(together) {
+                let some = first..taps.min(first + together);
+                for (tap, part) in some.clone().zip(parts.chunks_exact_mut(block.max(1))) {
+                    let at = group_kernels.get(tap..).unwrap_or_default();
+                    let factor = Matrix::new(at, from_each, to_each, (to_each * taps, taps)).t();
+                    call.product(factor, input, part)?;
                 }
+                let parts = &parts;
+                pool::for_each_chunk_mut(&mut sums, area, |c, sums| {
+                    for (i, tap) in some.clone().enumerate() {
+                        scatter(&three, tap, &parts[i * block + c * places..][..places], sums);
+                    }
+                });
             }
             for c in 0..to_each {
                 let bias = bias.map_or(0.0, |b| f64::from(b.float(group * to_each + c)));
