@@ -148,7 +148,7 @@ pub(super) fn axes(view: &View, first: usize, end: usize) -> (&[usize], &[isize]
 }
 
 /// The stride of some axes as one merged row, if they can be merged.
-fn row_stride((shape, strides): (&[usize], &[isize])) -> Option<isize> {
+pub(super) fn row_stride((shape, strides): (&[usize], &[isize])) -> Option<isize> {
     let mut row: Option<(usize, isize)> = None;
     for (&n, &stride) in shape.iter().zip(strides).rev().filter(|(n, _)| **n != 1) {
         row = Some(match row {
@@ -164,9 +164,26 @@ fn row_stride((shape, strides): (&[usize], &[isize])) -> Option<isize> {
 pub(crate) fn remap(step: &Step, maps: &[Vec<usize>], reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
-    places(axes(out, 0, out.shape.len()), |index, to| {
+    let Some((inner, maps)) = maps.split_last() else {
+        return write.set_from(0, &reads[0], bases[0]);
+    };
+    let last = maps.len();
+    let (stride, source_stride) = (out.strides[last], x.strides[last]);
+    places(axes(out, 0, last), |index, to| {
         let from: isize = index.iter().zip(maps).zip(&x.strides).map(|((&i, map), s)| map[i] as isize * s).sum();
-        write.set_from(to as usize, &reads[0], bases[0].wrapping_add_signed(from));
+        let from = bases[0].wrapping_add_signed(from) as isize;
+        // Neighbors that are neighbors in the operand are copied as a row.
+        let mut at = 0;
+        while at < inner.len() {
+            let row = 1 + inner[at..].windows(2).take_while(|pair| pair[1] == pair[0] + 1).count();
+            let (to, from) = (to + at as isize * stride, from + inner[at] as isize * source_stride);
+            if row == 1 {
+                write.set_from(to as usize, &reads[0], from as usize);
+            } else {
+                copy_row(&mut write, to, stride, &reads[0], from, source_stride, row);
+            }
+            at += row;
+        }
     });
 }
 

@@ -8,7 +8,9 @@ use ferrane_mil::DataType;
 
 use super::Table;
 use super::memory::{Reads, Slice, SliceMut, Writes};
-use crate::ir::{Step, TensorOpStep, TensorOperand, View, row_major};
+use super::moves::{axes, places, row_stride};
+use super::rows::{load_row, store_row};
+use crate::ir::{Step, TensorOpStep, TensorOperand, View};
 use crate::tensor_ops::{Call, Data, HeapTensor};
 
 /// Calls the tensor op of a step.
@@ -43,59 +45,63 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Calls `visit` with the index of each element, row-major, and its offset from the lowest element.
-fn each(view: &View, base: usize, mut visit: impl FnMut(usize, usize)) {
-    let Some((&row, outer)) = view.shape.split_last() else { return visit(0, base) };
-    let stride = view.strides[outer.len()];
-    let mut index = vec![0usize; outer.len()];
-    let mut at = base as isize;
-    for r in 0..outer.iter().product::<usize>() {
-        for i in 0..row {
-            visit(r * row + i, (at + i as isize * stride) as usize);
-        }
-        for axis in (0..outer.len()).rev() {
-            index[axis] += 1;
-            at += view.strides[axis];
-            if index[axis] < outer[axis] {
-                break;
-            }
-            at -= view.strides[axis] * outer[axis] as isize;
-            index[axis] = 0;
-        }
+/// Calls `visit` for each row of elements in row-major order: the index of its first element, the
+/// offset of that from the lowest element, the stride, and the length.
+fn rows(view: &View, base: usize, mut visit: impl FnMut(usize, isize, isize, usize)) {
+    let at = base as isize;
+    if let Some(stride) = row_stride((&view.shape, &view.strides)) {
+        return visit(0, at, stride, view.elements());
     }
+    let last = view.shape.len() - 1;
+    let (row, stride) = (view.shape[last], view.strides[last]);
+    let mut first = 0;
+    places(axes(view, 0, last), |_, offset| {
+        visit(first, at + offset, stride, row);
+        first += row;
+    });
 }
 
 fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> HeapTensor {
     let count = view.elements();
-    let packed = view.strides == row_major(&view.shape);
     if dtype.is_float() {
-        let mut values = Vec::with_capacity(count);
-        match slice {
-            Slice::F32(s) if packed => values.extend_from_slice(&s[base..base + count]),
-            _ => each(view, base, |_, at| values.push(slice.float(at))),
-        }
+        let mut values = vec![0.0; count];
+        rows(view, base, |i, at, stride, row| load_row(slice, at, stride, &mut values[i..i + row]));
         HeapTensor::floats(dtype, &view.shape, values)
     } else {
         let mut values = Vec::with_capacity(count);
-        each(view, base, |_, at| values.push(slice.int(at)));
+        rows(view, base, |_, at, stride, row| {
+            values.extend((0..row as isize).map(|i| slice.int((at + i * stride) as usize)));
+        });
         HeapTensor::ints(dtype, &view.shape, values)
     }
 }
 
+/// Elements that are rounded at a time.
+const PIECE: usize = 1024;
+
 fn scatter(table: &Table, result: &HeapTensor, view: &View, slice: &mut SliceMut<'_>) {
     let base = view.offset - view.span().0;
     match &result.data {
+        // A store to fp16 memory rounds; wider memory gets the fp16 value.
         Data::Floats(v) if table.rounds(result.dtype) => {
-            // A store to fp16 memory rounds; wider memory gets the fp16 value.
-            let round = |v: f32| {
-                let mut v = [v];
-                table.round(&mut v);
-                v[0]
-            };
-            each(view, base, |i, at| slice.set_float(at, round(v[i])));
+            let mut rounded = [0.0; PIECE];
+            rows(view, base, |first, at, stride, row| {
+                for i in (0..row).step_by(PIECE) {
+                    let rounded = &mut rounded[..PIECE.min(row - i)];
+                    rounded.copy_from_slice(&v[first + i..first + i + rounded.len()]);
+                    table.round(rounded);
+                    store_row(slice, at + i as isize * stride, stride, rounded);
+                }
+            });
         }
-        Data::Floats(v) => each(view, base, |i, at| slice.set_float(at, v[i])),
-        Data::Ints(v) => each(view, base, |i, at| slice.set_int(at, v[i])),
+        Data::Floats(v) => {
+            rows(view, base, |i, at, stride, row| store_row(slice, at, stride, &v[i..i + row]));
+        }
+        Data::Ints(v) => rows(view, base, |first, at, stride, row| {
+            for (i, v) in v[first..first + row].iter().enumerate() {
+                slice.set_int((at + i as isize * stride) as usize, *v);
+            }
+        }),
         Data::Strings(_) => {}
     }
 }

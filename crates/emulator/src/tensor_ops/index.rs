@@ -70,7 +70,50 @@ impl Iterator for Walk {
     }
 }
 
+/// The elements at the positions of a walk: its two innermost axes are plain loops.
+fn walked<T: Clone>(values: &[T], mut walk: Walk) -> Vec<T> {
+    let mut out = Vec::with_capacity(walk.left);
+    let Some(last) = walk.shape.len().checked_sub(1) else {
+        out.extend(walk.map(|i| values[i].clone()));
+        return out;
+    };
+    let (row, stride) = (walk.shape[last], walk.strides[last]);
+    let (rows, pitch) = match last.checked_sub(1) {
+        Some(axis) => (walk.shape[axis], walk.strides[axis]),
+        None => (1, 0),
+    };
+    if walk.left == 0 {
+        return out;
+    }
+    walk.shape[last] = 1;
+    if last > 0 {
+        walk.shape[last - 1] = 1;
+    }
+    walk.left = walk.shape.iter().product();
+    for at in walk {
+        for r in 0..rows as isize {
+            let at = at as isize + r * pitch;
+            if stride == 1 {
+                out.extend_from_slice(&values[at as usize..at as usize + row]);
+            } else {
+                out.extend((0..row as isize).map(|i| values[(at + i * stride) as usize].clone()));
+            }
+        }
+    }
+    out
+}
+
 impl HeapTensor {
+    /// [`HeapTensor::pick`] of the positions of a walk.
+    pub(crate) fn walked(&self, shape: &[usize], walk: Walk) -> HeapTensor {
+        let data = match &self.data {
+            Data::Floats(v) => Data::Floats(walked(v, walk)),
+            Data::Ints(v) => Data::Ints(walked(v, walk)),
+            Data::Strings(v) => Data::Strings(walked(v, walk)),
+        };
+        HeapTensor { dtype: self.dtype, shape: shape.to_vec(), data }
+    }
+
     /// Like [`HeapTensor::pick`]; `None` gives zero.
     pub(crate) fn pick_or_zero(&self, shape: &[usize], from: impl Iterator<Item = Option<usize>>) -> HeapTensor {
         let data = match &self.data {
@@ -143,6 +186,20 @@ impl Call<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_are_walked_as_they_are_picked() {
+        let x = HeapTensor::ints(ferrane_mil::DataType::Int32, &[2, 3, 4], (0..24).collect());
+        for perm in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1], [2, 0, 1]] {
+            let shape = perm.map(|a| x.shape[a]);
+            let walk = || Walk::permuted(&x.shape, &perm);
+            assert_eq!(x.walked(&shape, walk()), x.pick(&shape, walk()));
+        }
+        for (shape, strides, start) in [(vec![], vec![], 5), (vec![3], vec![-2], 9), (vec![2, 0], vec![1, 1], 0)] {
+            let walk = || Walk::new(&shape, &strides, start);
+            assert_eq!(x.walked(&shape, walk()), x.pick(&shape, walk()));
+        }
+    }
 
     #[test]
     fn walks_go_through_permutations_and_backwards() {

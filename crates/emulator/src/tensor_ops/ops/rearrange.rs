@@ -21,7 +21,7 @@ pub(super) const FAMILY: &[(&str, TensorOp)] = &[
 
 /// The elements of `x`, reshaped to the extents `split` and permuted by `perm`.
 fn permuted(x: &HeapTensor, split: &[usize], perm: &[usize], shape: &[usize]) -> Vec<HeapTensor> {
-    vec![x.pick(shape, Walk::permuted(split, perm))]
+    vec![x.walked(shape, Walk::permuted(split, perm))]
 }
 
 /// An image batch `[n, c, h, w]`.
@@ -104,7 +104,7 @@ fn cropped(call: &Call<'_>, x: &HeapTensor, margins: [usize; 4]) -> Result<HeapT
     shape[rank - 2] = less(shape[rank - 2], top, bottom)?;
     shape[rank - 1] = less(shape[rank - 1], left, right)?;
     let start = (top * x.shape[rank - 1] + left) as isize;
-    Ok(x.pick(&shape, Walk::new(&shape, &strides(&x.shape), start)))
+    Ok(x.walked(&shape, Walk::new(&shape, &strides(&x.shape), start)))
 }
 
 /// `crop`: removes elements from the ends of the last two axes (coremltools 9.0).
@@ -119,7 +119,7 @@ fn crop(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
 fn batch_to_space(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let ((x, [n, c, h, w]), [a, b]) = (image(call)?, blocks(call)?);
     let n = part(call, "the batch", n, a * b)?;
-    let whole = x.pick(&[n, c, h * a, w * b], Walk::permuted(&[a, b, n, c, h, w], &[2, 3, 4, 0, 5, 1]));
+    let whole = x.walked(&[n, c, h * a, w * b], Walk::permuted(&[a, b, n, c, h, w], &[2, 3, 4, 0, 5, 1]));
     Ok(vec![cropped(call, &whole, margins(call, &call.ints("crops")?)?)?])
 }
 
@@ -208,5 +208,5 @@ fn sliding_windows(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     call.elements(&shape)?;
     let mut steps = strides(&x.shape);
     steps.insert(axis, steps[axis] * stride as isize);
-    Ok(vec![x.pick(&shape, Walk::new(&shape, &steps, 0))])
+    Ok(vec![x.walked(&shape, Walk::new(&shape, &steps, 0))])
 }
