@@ -37,9 +37,9 @@ fn one(folder: &Path) -> Result<Case, String> {
     };
     let inputs = tensors("input", model.inputs().iter().map(|p| p.name.as_str()).collect())?;
     let outputs = tensors("output", model.outputs().iter().map(|p| p.name.as_str()).collect())?;
-    // Values that were written by hand have four digits.
+    // Values that were written by hand have four digits, the last of which may be off by one.
     let by_hand = |t: &Tensor| t.element() == ElementType::Float && t.values().iter().all(|v| four_digits(*v));
-    let spread = if outputs.iter().all(|(_, t)| by_hand(t)) { 2.5e-5 } else { 0.0 };
+    let spread = if outputs.iter().all(|(_, t)| by_hand(t)) { 5e-5 } else { 0.0 };
     Ok(Case { model: bytes, inputs, outputs, spread })
 }
 
