@@ -23,6 +23,7 @@ pub(crate) fn load_row(slice: &Slice<'_>, at: isize, stride: isize, row: &mut [f
     match slice {
         Slice::F16(s) if stride == 1 => convert::f16_to_f32(&s[start..start + row.len()], row),
         Slice::F32(s) if stride == 1 => row.copy_from_slice(&s[start..start + row.len()]),
+        _ if stride == 0 => row.fill(if row.is_empty() { 0.0 } else { slice.float(start) }),
         Slice::F16(s) => {
             let mut halves = [f16::ZERO; 128];
             for (j, piece) in row.chunks_mut(128).enumerate() {
@@ -59,29 +60,39 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 /// Here and below, accumulators are local to the vector code and returned from it, and the rest of
 /// a row has accumulators of its own. Otherwise the compiler keeps them in memory and loads and
 /// stores them in every iteration.
-macro_rules! lanes {
+macro_rules! partial_sums {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
-        let lanes = vectorize!({
-            let mut lanes = [0.0f32; LANES];
-            let (blocks, rest) = row.as_chunks::<LANES>();
-            for block in blocks {
-                for i in 0..LANES {
-                    let $v = block[i];
-                    lanes[i] += $f;
-                }
-            }
-            let mut last = [0.0f32; LANES];
-            for (lane, &$v) in last.iter_mut().zip(rest) {
-                *lane = $f;
-            }
+        let mut lanes = [0.0f32; LANES];
+        let (blocks, rest) = row.as_chunks::<LANES>();
+        for block in blocks {
             for i in 0..LANES {
-                lanes[i] += last[i];
+                let $v = block[i];
+                lanes[i] += $f;
             }
-            lanes
-        });
-        lanes.iter().sum::<f32>()
+        }
+        let mut last = [0.0f32; LANES];
+        for (lane, &$v) in last.iter_mut().zip(rest) {
+            *lane = $f;
+        }
+        for i in 0..LANES {
+            lanes[i] += last[i];
+        }
+        lanes
     }};
+}
+
+macro_rules! lanes {
+    ($row:expr, $v:ident => $f:expr) => {{ vectorize!(partial_sums!($row, $v => $f)).iter().sum::<f32>() }};
+}
+
+/// The sums of dense rows of `length` elements, each in the order of [`sum`] in fp32.
+fn sum_rows(rows: &[f32], length: usize, sums: &mut [f32]) {
+    vectorize!({
+        for (row, sum) in rows.chunks_exact(length).zip(sums) {
+            *sum = partial_sums!(row, v => v).iter().sum::<f32>();
+        }
+    });
 }
 
 /// The sum of a row under a table.
@@ -298,6 +309,9 @@ pub(crate) fn reduce(
 ) -> Result<()> {
     let (nest, tasks) = (&step.kept, scratch::Tasks::default());
     let length: usize = step.reduced.iter().map(|r| r.0).product();
+    // Axes that lie next to each other are one row.
+    let mut room = [(1, 1); 8];
+    let reduced = merged(&step.reduced, &mut room);
     let inner = nest.depth() - 1;
     let float = matches!(reads[0], Slice::F16(_) | Slice::F32(_));
     let arg = matches!(step.reduction, Reduction::ArgMax | Reduction::ArgMin);
@@ -313,9 +327,28 @@ pub(crate) fn reduce(
             step.reduction,
             Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::SumSquare
         );
+    // Reducing dense rows that follow each other.
+    let blocks = float
+        && !arg
+        && !strips
+        && table.hardware.is_none()
+        && reduced == [(length, 1)]
+        && nest.strides[1][inner] == length as isize;
     let grain = (GRAIN / length.max(1)).max(1);
     divide(nest, 1, writes, grain, &|first, last, mut writes| {
         let mut place = Odometer::new(nest, 1, first, bases);
+        if blocks {
+            return tasks.with(length.max(BLOCK), |memory| {
+                let (count, rows) = runs(nest, inner, first, last);
+                for _ in 0..count {
+                    let at = (place.offsets[1], place.offsets[0]);
+                    dense_rows(table, step, &reads[0], &mut writes[0], at, (rows, length), memory);
+                    if inner > 0 {
+                        place.advance(nest, inner);
+                    }
+                }
+            });
+        }
         if strips {
             let (count, row) = runs(nest, inner, first, last);
             for _ in 0..count {
@@ -336,7 +369,7 @@ pub(crate) fn reduce(
             for _ in 0..places {
                 let (at, out) = (place.offsets[1], place.offsets[0] as usize);
                 if float {
-                    gather(&reads[0], at, &step.reduced, row);
+                    gather(&reads[0], at, reduced, row);
                     if arg {
                         writes[0].set_int(out, argument(step.reduction, row) as i64);
                     } else {
@@ -360,6 +393,68 @@ pub(crate) fn reduce(
         });
     });
     tasks.end()
+}
+
+/// Elements that are widened at a time, if a row is shorter.
+const BLOCK: usize = 4096;
+
+/// The most results that are rounded and stored at a time.
+const RESULTS: usize = 128;
+
+/// Reduces dense rows that follow each other.
+fn dense_rows(
+    table: &Table,
+    step: &Reduce,
+    slice: &Slice<'_>,
+    write: &mut SliceMut<'_>,
+    (at, out): (isize, isize),
+    (rows, length): (usize, usize),
+    memory: &mut [f32],
+) {
+    let stride = step.kept.strides[0][step.kept.depth() - 1];
+    let together = (memory.len() / length.max(1)).clamp(1, RESULTS);
+    let mut results = [0.0f32; RESULTS];
+    for first in (0..rows).step_by(together) {
+        let results = &mut results[..together.min(rows - first)];
+        let block = &mut memory[..results.len() * length];
+        load_row(slice, at + (first * length) as isize, 1, block);
+        match step.reduction {
+            Reduction::Sum | Reduction::Mean if !table.wide_sums && length > 0 => {
+                sum_rows(block, length, results);
+                if step.reduction == Reduction::Mean {
+                    results.iter_mut().for_each(|v| *v /= length as f32);
+                }
+            }
+            _ => {
+                for (i, result) in results.iter_mut().enumerate() {
+                    *result = reduce_row(table, step.reduction, &mut block[i * length..(i + 1) * length]);
+                }
+            }
+        }
+        if step.round {
+            table.round(results);
+        }
+        store_row(write, out + first as isize * stride, stride, results);
+    }
+}
+
+/// Axes in memory order, outermost first, without those of extent 1, and with those that follow
+/// each other without a gap as one. `room` holds the result.
+fn merged<'a>(axes: &'a [(usize, isize)], room: &'a mut [(usize, isize); 8]) -> &'a [(usize, isize)] {
+    let mut count = 0;
+    for &(extent, stride) in axes.iter().filter(|a| a.0 != 1) {
+        if let Some(last) = room[..count].last_mut()
+            && last.1 == stride * extent as isize
+        {
+            *last = (last.0 * extent, stride);
+        } else if let Some(next) = room.get_mut(count) {
+            *next = (extent, stride);
+            count += 1;
+        } else {
+            return axes;
+        }
+    }
+    if count == 0 { &[(1, 1)] } else { &room[..count] }
 }
 
 /// Reduces `width` neighboring columns, row after row.
@@ -529,32 +624,34 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
     let outer = &step.outer;
     divide(outer, 1, writes, GRAIN.div_ceil(length.max(1)), &|first, last, mut writes| {
         tasks.with(3 * length, |memory| {
-            let (block, rest) = memory.split_at_mut(length);
-            let (gamma, beta) = rest.split_at_mut(length);
+            let (block, factors) = memory.split_at_mut(length);
+            let factors = factors.split_at_mut(length);
+            let factors = [factors.0, factors.1];
+            // The offsets of gamma and beta that the factors were gathered from.
+            let mut gathered = [None; 2];
+            let given = [step.gamma, step.beta];
+            // A store to fp16 memory rounds as the table without a machine does.
+            let round = step.round && !(table.hardware.is_none() && matches!(writes[0], SliceMut::F16(_)));
             let mut place = Odometer::new(outer, 1, first, bases);
             for _ in 0..(last - first) * outer.extents[1..].iter().product::<usize>() {
                 spread(&step.inner, 1, place.offsets[1], block, &reads[0]);
                 table.enter(block);
-                match step.form {
-                    // fp32 values are computed in fp64: if gamma and beta are large and cancel, the
-                    // rounding of the normalized value would show.
+                // fp32 values are computed in fp64: if gamma and beta are large and cancel, the
+                // rounding of the normalized value would show.
+                let scale = match step.form {
                     NormForm::Layer => layer(table, table.wide_sums || !step.round, block, step.epsilon),
-                    NormForm::L2 => {
-                        let scale = 1.0 / (sum_square(table, block) + step.epsilon).sqrt();
-                        block.iter_mut().for_each(|v| *v *= scale);
+                    NormForm::L2 => 1.0 / (sum_square(table, block) + step.epsilon).sqrt(),
+                };
+                for (read, i) in (1..).zip((0..2).filter(|&i| given[i])) {
+                    let at = place.offsets[read + 1];
+                    if gathered[i] != Some(at) {
+                        spread(&step.inner, read + 1, at, factors[i], &reads[read]);
+                        gathered[i] = Some(at);
                     }
                 }
-                let mut next = 1;
-                if step.gamma {
-                    spread(&step.inner, next + 1, place.offsets[next + 1], gamma, &reads[next]);
-                    block.iter_mut().zip(&*gamma).for_each(|(v, g)| *v *= g);
-                    next += 1;
-                }
-                if step.beta {
-                    spread(&step.inner, next + 1, place.offsets[next + 1], beta, &reads[next]);
-                    block.iter_mut().zip(&*beta).for_each(|(v, b)| *v += b);
-                }
-                if step.round {
+                let [gamma, beta] = &factors;
+                affine(block, scale, step.gamma.then_some(gamma), step.beta.then_some(beta));
+                if round {
                     table.round(block);
                 }
                 let inner = step.inner.depth() - 1;
@@ -569,20 +666,48 @@ pub(crate) fn norm(table: &Table, step: &Norm, reads: &Reads<'_>, bases: &[usize
     tasks.end()
 }
 
-fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) {
+/// `v · scale · gamma + beta`, every operation rounded.
+fn affine(block: &mut [f32], scale: f32, gamma: Option<&&mut [f32]>, beta: Option<&&mut [f32]>) {
+    match (gamma, beta) {
+        (Some(gamma), Some(beta)) => vectorize!({
+            for ((v, g), b) in block.iter_mut().zip(gamma.iter()).zip(beta.iter()) {
+                *v = *v * scale * *g + *b;
+            }
+        }),
+        (Some(gamma), None) => vectorize!({
+            for (v, g) in block.iter_mut().zip(gamma.iter()) {
+                *v = *v * scale * *g;
+            }
+        }),
+        (None, Some(beta)) => vectorize!({
+            for (v, b) in block.iter_mut().zip(beta.iter()) {
+                *v = *v * scale + *b;
+            }
+        }),
+        (None, None) => scale_row(block, scale, false),
+    }
+}
+
+/// Subtracts the mean, and returns the factor that is left to apply: the reciprocal of the standard
+/// deviation, or 1 if it is applied already.
+fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) -> f32 {
     if wide {
         let count = block.len() as f64;
         let mean = block.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
         let variance = block.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
         let scale = 1.0 / (variance + f64::from(epsilon)).sqrt();
-        return block.iter_mut().for_each(|v| *v = ((f64::from(*v) - mean) * scale) as f32);
+        block.iter_mut().for_each(|v| *v = ((f64::from(*v) - mean) * scale) as f32);
+        return 1.0;
     }
     let count = block.len() as f32;
     let mean = sum(table, block) / count;
-    block.iter_mut().for_each(|v| *v -= mean);
+    vectorize!({
+        for v in block.iter_mut() {
+            *v -= mean;
+        }
+    });
     let variance = sum_square(table, block) / count;
-    let scale = 1.0 / (variance + epsilon).sqrt();
-    block.iter_mut().for_each(|v| *v *= scale);
+    1.0 / (variance + epsilon).sqrt()
 }
 
 /// Gathers a block of one operand.
