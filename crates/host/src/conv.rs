@@ -12,7 +12,7 @@
 //!   lies in memory: the panels of the product are packed from the padded image.
 //!
 //! The last two read a copy of the image with its padding, split by the residues of the strides, so
-//! that what a tap reads for a row of results are neighbors ([`padded`]).
+//! that what a tap reads for a row of results are neighbors (module `padded`).
 //!
 //! Invariants: a sum adds its products in order of channels, then taps, in blocks that depend on
 //! their number alone (see [`gemm`](crate::gemm)); no result depends on the number of threads. Taps
