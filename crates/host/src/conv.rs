@@ -146,7 +146,8 @@ impl Conv {
         } else {
             Method::Unfold
         };
-        (shape.outputs / shape.groups).checked_mul(shape.outputs)?.checked_mul(padded.steps.len())?;
+        // The packed weights can be addressed.
+        shape.outputs.checked_mul(padded.steps.len())?;
         Some(Conv { shape, padded, method })
     }
 
@@ -265,13 +266,7 @@ impl Conv {
             }
             return Ok(());
         }
-        let failed = std::sync::Mutex::new(None);
-        pool::for_each_chunk_mut(out, rows * places, |i, out| {
-            if let Err(error) = group(i, out, false) {
-                *crate::sync::lock(&failed) = Some(error);
-            }
-        });
-        crate::sync::into_inner(failed).map_or(Ok(()), Err)
+        pool::try_for_each_chunk_mut(out, rows * places, |i, out| group(i, out, false))
     }
 
     /// The product of one group.
@@ -318,9 +313,7 @@ impl Conv {
             panels.multiply(Columns::Unfolded(columns), out, epilogue.bias, epilogue.round, parallel)
         })?
     }
-}
 
-impl Conv {
     /// The product of one group at few positions.
     fn few(
         &self,

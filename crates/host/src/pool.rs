@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
+use crate::sync;
+
 pub use rayon::Scope;
 
 /// Number of threads of the pool.
@@ -156,6 +158,24 @@ pub fn for_each_chunk_mut<T: Send>(data: &mut [T], chunk: usize, task: impl Fn(u
         return;
     }
     data.par_chunks_mut(chunk).enumerate().for_each(|(i, piece)| task(i, piece));
+}
+
+/// As [`for_each_chunk_mut`], with tasks that may fail.
+///
+/// # Errors
+/// An error of one of the tasks; the others run all the same.
+pub fn try_for_each_chunk_mut<T: Send, E: Send>(
+    data: &mut [T],
+    chunk: usize,
+    task: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failed = std::sync::Mutex::new(None);
+    for_each_chunk_mut(data, chunk, |i, piece| {
+        if let Err(error) = task(i, piece) {
+            *sync::lock(&failed) = Some(error);
+        }
+    });
+    sync::into_inner(failed).map_or(Ok(()), Err)
 }
 
 /// [`for_each_chunk_mut`] over two slices of the same length, cut at the same places.

@@ -1,10 +1,8 @@
 //! Depthwise convolutions: sums of shifted rows, one channel at a time.
 
-use half::f16;
-
-use super::{Conv, ConvEpilogue, Image, Pixel, Pixels};
+use super::{Conv, ConvEpilogue, Image, Pixel};
 use crate::gemm::{GemmError, SLACK, fir, with_scratch};
-use crate::{convert, pool, sync};
+use crate::pool;
 
 /// Multiply-adds of a task.
 const TASK: usize = 128 << 10;
@@ -23,13 +21,9 @@ impl Conv {
         let part = self.outputs_per_group() * places;
         let work = part.saturating_mul(self.depth()).max(1);
         let channels = if parallel { (TASK / work).max(1) } else { self.shape.channels };
-        let failed = std::sync::Mutex::new(None);
-        pool::for_each_chunk_mut(out, channels * part, |task, out| {
-            if let Err(error) = self.channels(image, weights, task * channels, out, part, epilogue) {
-                *sync::lock(&failed) = Some(error);
-            }
-        });
-        sync::into_inner(failed).map_or(Ok(()), Err)
+        pool::try_for_each_chunk_mut(out, channels * part, |task, out| {
+            self.channels(image, weights, task * channels, out, part, epilogue)
+        })
     }
 
     /// The results of the input channels from `first` on, as many as `out` has room for.
@@ -44,20 +38,13 @@ impl Conv {
     ) -> Result<(), GemmError> {
         let (padded, taps, per_channel) = (&self.padded, self.depth(), self.outputs_per_group());
         let places = part / per_channel;
-        let half = matches!(image.pixels, Pixels::F16(_));
-        let halves = if half { padded.len(1).div_ceil(2) } else { 0 };
+        let halves = padded.halves(&image);
         with_scratch([padded.len(1), halves, padded.run() + SLACK], |[plane, halves, sums]| {
             for (i, out) in out.chunks_exact_mut(part).enumerate() {
                 let channel = first + i;
                 let origin = image.origin.wrapping_add_signed(channel as isize * image.channel);
                 let image = Image { origin, ..image };
-                if half {
-                    let halves: &mut [f16] = &mut bytemuck::cast_slice_mut(halves)[..padded.len(1)];
-                    padded.fill(&image, 1, halves, false);
-                    convert::f16_to_f32(halves, plane);
-                } else {
-                    padded.fill(&image, 1, plane, false);
-                }
+                padded.plane(&image, false, plane, halves);
                 for (j, out) in out.chunks_exact_mut(places).enumerate() {
                     let output = channel * per_channel + j;
                     let weights = &weights[output * taps..(output + 1) * taps];

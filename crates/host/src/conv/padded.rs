@@ -9,7 +9,7 @@ use half::f16;
 
 use super::{ConvShape, Image, Pixels};
 use crate::gemm::{GemmError, SLACK};
-use crate::{pool, vectorize};
+use crate::{convert, pool, vectorize};
 
 /// Spatial axes of a layout; missing ones come first and have extent 1.
 const AXES: usize = 3;
@@ -179,10 +179,23 @@ impl Padded {
         self.fill_all(image, channels, to, parallel, T::default());
     }
 
-    /// Copies the first channel to the first [`len`](Self::len) elements of `to`, with `outside`
-    /// around it.
-    pub(super) fn fill_with<T: Element>(&self, image: &Image<'_>, to: &mut [T], outside: T) {
-        self.fill_all(image, 1, to, false, outside);
+    /// Words of scratch that [`plane`](Self::plane) needs for fp16.
+    pub(super) fn halves(&self, image: &Image<'_>) -> usize {
+        if matches!(image.pixels, Pixels::F16(_)) { self.len(1).div_ceil(2) } else { 0 }
+    }
+
+    /// Copies the first channel to `plane` as fp32, with −∞ around it if `least`, else with zeros.
+    pub(super) fn plane(&self, image: &Image<'_>, least: bool, plane: &mut [f32], halves: &mut [f32]) {
+        fn outside<T: Element>(least: bool) -> T {
+            if least { T::LEAST } else { T::default() }
+        }
+        if matches!(image.pixels, Pixels::F16(_)) {
+            let halves: &mut [f16] = &mut bytemuck::cast_slice_mut(halves)[..self.len(1)];
+            self.fill_all(image, 1, halves, false, outside(least));
+            convert::f16_to_f32(halves, plane);
+        } else {
+            self.fill_all(image, 1, plane, false, outside(least));
+        }
     }
 
     fn fill_all<T: Element>(&self, image: &Image<'_>, channels: usize, to: &mut [T], parallel: bool, outside: T) {

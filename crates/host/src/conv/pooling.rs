@@ -7,12 +7,10 @@
 //! Invariants: taps are combined in row-major order, sums in fp64 and divided once. A NaN under the
 //! window gives NaN, and of equal largest elements the first one is kept (zeros have signs).
 
-use half::f16;
-
-use super::padded::{Element, Padded};
-use super::{ConvShape, Image, ImageMut, Pixel, Pixels};
+use super::padded::Padded;
+use super::{ConvShape, Image, ImageMut, Pixel};
 use crate::gemm::{GemmError, View, with_scratch};
-use crate::{convert, pool, sync, vectorize};
+use crate::{pool, vectorize};
 
 /// Results that are computed together: a few vectors on every processor.
 const BLOCK: usize = 32;
@@ -113,13 +111,9 @@ impl Pooling {
         let work = self.padded.run().saturating_mul(self.padded.steps.len()).max(self.padded.len(1));
         let parallel = work.saturating_mul(self.shape.channels) >= PARALLEL;
         let channels = if parallel { (TASK / work).max(1) } else { self.shape.channels };
-        let failed = std::sync::Mutex::new(None);
-        pool::for_each_chunk_mut(out, channels * places, |task, out| {
-            if let Err(error) = self.channels(image, task * channels, out, places, round) {
-                *sync::lock(&failed) = Some(error);
-            }
-        });
-        sync::into_inner(failed).map_or(Ok(()), Err)
+        pool::try_for_each_chunk_mut(out, channels * places, |task, out| {
+            self.channels(image, task * channels, out, places, round)
+        })
     }
 
     /// The results of the channels from `first` on, as many as `out` has room for.
@@ -133,20 +127,14 @@ impl Pooling {
     ) -> Result<(), GemmError> {
         let (padded, length) = (&self.padded, self.padded.len(1));
         let run = padded.run().next_multiple_of(BLOCK);
-        let halves = if matches!(image.pixels, Pixels::F16(_)) { length.div_ceil(2) } else { 0 };
+        let halves = padded.halves(&image);
         let max = self.function == PoolFunction::Max;
         with_scratch([length, halves, 2 * run + places], |[plane, halves, memory]| {
             let (sums, values) = memory.split_at_mut(2 * run);
             for (i, out) in out.chunks_exact_mut(places).enumerate() {
                 let origin = image.origin.wrapping_add_signed((first + i) as isize * image.channel);
                 let image = Image { origin, ..image };
-                if halves.is_empty() {
-                    padded.fill_with(&image, plane, outside(max));
-                } else {
-                    let halves: &mut [f16] = &mut bytemuck::cast_slice_mut(halves)[..length];
-                    padded.fill_with(&image, halves, outside(max));
-                    convert::f16_to_f32(halves, plane);
-                }
+                padded.plane(&image, max, plane, halves);
                 if max {
                     largest(plane, &padded.steps, &mut sums[..run]);
                     self.compact(&sums[..run], values);
@@ -195,11 +183,6 @@ impl Pooling {
     }
 }
 
-/// What lies outside of the input.
-fn outside<T: Element>(max: bool) -> T {
-    if max { T::LEAST } else { T::default() }
-}
-
 /// The largest of the elements at the distances `taps`, for each position.
 fn largest(plane: &[f32], taps: &[usize], to: &mut [f32]) {
     vectorize!({
@@ -235,8 +218,10 @@ fn total<const SQUARES: bool>(plane: &[f32], taps: &[usize], to: &mut [f64]) {
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use proptest::prelude::*;
 
+    use super::super::Pixels;
     use super::*;
     use crate::random::Rng;
 
