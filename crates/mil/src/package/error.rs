@@ -62,6 +62,19 @@ pub enum PackageError {
         /// The path that exists.
         path: PathBuf,
     },
+    /// A blob file that is to be written exists with other bytes, and the options do not allow to
+    /// replace it.
+    #[error("{}: exists with other weights", .path.display())]
+    OtherWeights {
+        /// Path of the blob file.
+        path: PathBuf,
+    },
+    /// The name of a blob file leads out of the folder that the program is written to.
+    #[error("the blob file `{name:.100}` lies outside of the program's folder; it is not written")]
+    Outside {
+        /// The name, as the program has it.
+        name: String,
+    },
     /// The container cannot hold the program.
     #[error("cannot be written as {form}: {reason}")]
     Unwritable {

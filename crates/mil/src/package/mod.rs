@@ -2,7 +2,8 @@
 //! files (coreml-containers, weight-blob).
 //!
 //! [`open`] detects the form of the container at a path and returns the [`Program`] with its
-//! description; [`write_package`], [`write_model`] and [`write_text`] write one. Weight files are
+//! description; [`write()`] writes one in the form that the name of the file selects, and
+//! [`write_package`], [`write_model`] and [`write_text`] write a certain form. Weight files are
 //! mapped, never read or copied: opening costs no more than reading the message of the model.
 //! Containers are untrusted: a path that leads out of the folder is refused, nesting is bounded (64
 //! blocks, 32 types and values), and memory is bounded by the size of the file.
@@ -56,7 +57,7 @@ pub use checked::{Care, Checked, open_checked, read_checked};
 pub use describe::{ColorSpace, Description, Feature, FeatureType, ImageType, Ports};
 pub use error::PackageError;
 pub use shapes::{AllowedShapes, ExtentRange, InputShape, ShapeChoice, ShapeError, choose_shapes, input_shapes};
-pub use write::{WriteOptions, write_model, write_package, write_text};
+pub use write::{WriteOptions, Written, write, write_as, write_model, write_package, write_text};
 
 use crate::opset::{Opset, OpsetTag};
 use crate::program::Program;
@@ -99,6 +100,23 @@ impl Form {
             Form::Text => "text",
             Form::Onnx => "onnx",
         }
+    }
+
+    /// The form in which a program is written to a path, selected by its extension.
+    ///
+    /// # Errors
+    /// [`PackageError::Unrecognized`] for any other extension than those of text, packages and
+    /// models.
+    pub fn of_target(path: impl AsRef<Path>) -> Result<Form, PackageError> {
+        let path = path.as_ref();
+        let reason = match path.extension().and_then(|e| e.to_str()) {
+            Some("mil") => return Ok(Form::Text),
+            Some("mlpackage") => return Ok(Form::Package),
+            Some("mlmodel") => return Ok(Form::Model),
+            Some("mlmodelc") => "compiled models are Apple's to write; give a .mlpackage",
+            _ => "unknown kind of file; give a name that ends in .mil, .mlpackage or .mlmodel",
+        };
+        Err(PackageError::Unrecognized { path: path.to_path_buf(), reason: reason.to_string() })
     }
 }
 

@@ -5,7 +5,7 @@
 //! not an ML Program, and unknown fields are kept byte for byte.
 
 /// The parts of a model file.
-pub(super) struct Model<'a> {
+pub(super) struct ModelEnvelope<'a> {
     pub(super) specification_version: i32,
     /// The encoded `ModelDescription`.
     pub(super) description: &'a [u8],
@@ -67,9 +67,9 @@ const KINDS: [(u64, &str); 37] = [
 ];
 
 /// Splits a model file into its parts.
-pub(super) fn read(bytes: &[u8]) -> Result<Model<'_>, NotAProgram> {
+pub(super) fn read(bytes: &[u8]) -> Result<ModelEnvelope<'_>, NotAProgram> {
     let malformed = |what: &str| NotAProgram::Malformed(format!("no protobuf of a model: {what}"));
-    let mut model = Model { specification_version: 0, description: &[], program: &[], rest: Vec::new() };
+    let mut model = ModelEnvelope { specification_version: 0, description: &[], program: &[], rest: Vec::new() };
     let mut kind = None;
     let mut at = bytes;
     while !at.is_empty() {
@@ -111,7 +111,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model<'_>, NotAProgram> {
 }
 
 /// Joins the parts of a model file.
-pub(super) fn write(model: &Model<'_>) -> Vec<u8> {
+pub(super) fn write(model: &ModelEnvelope<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(model.description.len() + model.program.len() + model.rest.len() + 32);
     put_varint(1 << 3, &mut out);
     put_varint(model.specification_version as u64, &mut out);

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ferrane_mil::package::{
-    AllowedShapes, Description, FeatureType, Form, PackageError, WriteOptions, open, read_model, write_model,
-    write_package, write_text,
+    AllowedShapes, Description, FeatureType, Form, PackageError, WriteOptions, Written, open, read_model, write,
+    write_as, write_model, write_package, write_text,
 };
 use ferrane_mil::program::Payload;
 use ferrane_mil::{
@@ -346,7 +346,49 @@ fn text_finds_its_weights_beside_it() {
     let w = b.weight("w", "@model_path/../w.bin", DataType::Fp16, &[1], vec![0; 2]).unwrap();
     let y = b.op("relu", "y", [("x", w.into())]).unwrap();
     let e = write_text(&b.finish(&[("y", y)]).unwrap(), folder.path().join("b.mil"), false).unwrap_err();
-    assert!(matches!(e, PackageError::Unwritable { .. }), "{e}");
+    assert!(matches!(&e, PackageError::Outside { name } if name == "@model_path/../w.bin"), "{e}");
+}
+
+#[test]
+fn the_name_of_a_file_selects_its_form() {
+    let relu = |input: &str| {
+        let mut b = Builder::new("main", Opset::IOS18);
+        let x = b.input(input, Type::tensor(DataType::Fp16, &[3, 2, 1, 1])).unwrap();
+        let w = b.weight("w", "@model_path/weights/w.bin", DataType::Fp16, &[3, 2, 1, 1], vec![7; 12]).unwrap();
+        let y = b.op("add", "y", [("x", x.into()), ("y", w.into())]).unwrap();
+        b.finish(&[("y", y)]).unwrap()
+    };
+    let (program, folder) = (relu("x"), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    let own = Description::of(&program).unwrap();
+    let put = |program: &Program, name: &str, overwrite: bool| {
+        write(program, at(name), &WriteOptions { overwrite, description: Some(&own), ..WriteOptions::default() })
+    };
+    for (name, form) in [("m.mlpackage", Form::Package), ("m.mlmodel", Form::Model)] {
+        let Written { files, dropped } = put(&program, name, false).unwrap();
+        assert_eq!((files, dropped), (vec![at(name)], None));
+        assert_eq!(open(at(name)).unwrap().form, form);
+        assert!(matches!(put(&program, name, false), Err(PackageError::Exists { .. })));
+        // The description is of another input.
+        let dropped = put(&relu("z"), name, true).unwrap().dropped.unwrap();
+        assert!(dropped.starts_with("cannot be written as"), "{dropped}");
+        assert_eq!(open(at(name)).unwrap().description.unwrap().functions()[0].inputs[0].name, "z");
+    }
+    let Written { files, dropped } = put(&program, "m.mil", false).unwrap();
+    assert_eq!((files, dropped.as_deref()), (vec![at("weights/w.bin"), at("m.mil")], Some("text cannot hold it")));
+    // The same weights are there already; others are not replaced, and no text goes with them.
+    assert_eq!(put(&program, "n.mil", false).unwrap().files, [at("n.mil")]);
+    std::fs::write(at("weights/w.bin"), "other").unwrap();
+    let e = put(&program, "o.mil", false).unwrap_err();
+    assert!(matches!(&e, PackageError::OtherWeights { path } if *path == at("weights/w.bin")), "{e}");
+    assert!(!at("o.mil").exists() && std::fs::read(at("weights/w.bin")).unwrap() == b"other");
+    put(&program, "o.mil", true).unwrap();
+    assert_eq!(content(&open(at("o.mil")).unwrap().program), content(&program));
+    for name in ["m.mlmodelc", "m.onnx", "m"] {
+        assert!(matches!(put(&program, name, true), Err(PackageError::Unrecognized { .. })), "{name}");
+    }
+    let e = write_as(&program, at("m.onnx"), Form::Onnx, &WriteOptions::default()).unwrap_err();
+    assert!(e.to_string().contains("an ONNX model is not written"), "{e}");
 }
 
 /// A length-delimited field of a message.
