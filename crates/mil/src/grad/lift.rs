@@ -1,6 +1,6 @@
 //! Turns a constant into an input.
 
-use super::error::GradError;
+use super::error::{GradError, near};
 use crate::build::{Builder, Transpose};
 use crate::error::MilError;
 use crate::op;
@@ -31,7 +31,7 @@ pub fn lift_constant(program: &Program, function: &str, constant: &str) -> Resul
     let own = |op: &&Op| op.name == op::CONST && op.outputs.iter().any(|v| source.value(*v).name == constant);
     let found = ops.iter().map(|&id| source.op(id)).find(own);
     let Some(&lifted) = found.and_then(|op| op.outputs.first()) else {
-        return Err(missing("is not a `const` of the body"));
+        return Err(missing(&format!("is not a `const` of the body{}", near(source, constant))));
     };
 
     let opset = source.opset()?;

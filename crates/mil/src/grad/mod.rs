@@ -45,10 +45,12 @@ mod tape;
 pub use error::GradError;
 pub use lift::lift_constant;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use crate::opset::Opset;
 use crate::program::{Function, Program, Type, ValueId};
+use error::near;
 use rule::{Rule, RuleTable};
 use tape::Tape;
 
@@ -63,6 +65,20 @@ pub struct VjpOptions {
     /// Original inputs that the backward program does not read are left out. Cotangents and taps
     /// always stay.
     pub prune_inputs: bool,
+}
+
+/// Options of [`backward`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackwardOptions {
+    /// Names of `const` ops that become inputs first ([`lift_constant`]) and get an adjoint, too.
+    pub lift: Vec<String>,
+    /// The outputs whose cotangents come in, or other values; if empty, every output of fp16 or
+    /// fp32.
+    pub outputs: Vec<String>,
+    /// The inputs that get an adjoint, or other values; if empty, every input of fp16 or fp32.
+    pub inputs: Vec<String>,
+    /// Options of the derivation.
+    pub vjp: VjpOptions,
 }
 
 /// Whether an op has a derivative.
@@ -167,6 +183,59 @@ pub fn vjp(
     choice.build(&kept)
 }
 
+/// The backward program of a function as [`vjp`] derives it, after constants are lifted, and for
+/// all outputs and inputs that can have a gradient unless the options name some.
+///
+/// ```
+/// use ferrane_mil::grad::{BackwardOptions, backward};
+/// use ferrane_mil::{Builder, DataType, Opset, Type};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut b = Builder::new("main", Opset::IOS18);
+/// let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+/// let i = b.input("i", Type::tensor(DataType::Int32, &[1]))?;
+/// let y = b.op("tanh", "y", [("x", x.into())])?;
+/// let program = b.finish(&[("y", y), ("same", i)])?;
+///
+/// let backward = backward(&program, "main", &BackwardOptions::default())?;
+/// let outputs = &backward.functions[0].body().outputs;
+/// assert_eq!(outputs.len(), 1, "an integer has no gradient");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`GradError::NoFloats`]; as [`lift_constant`] and [`vjp`].
+pub fn backward(program: &Program, function: &str, options: &BackwardOptions) -> Result<Program, GradError> {
+    let mut program = Cow::Borrowed(program);
+    for constant in &options.lift {
+        program = Cow::Owned(lift_constant(&program, function, constant)?);
+    }
+    let source = program.function(function).ok_or_else(|| GradError::Function { name: function.to_string() })?;
+    let outputs = named_or_floats(&options.outputs, source, &source.body().outputs);
+    let mut inputs = named_or_floats(&options.inputs, source, &source.inputs);
+    inputs.extend(options.lift.iter().map(String::as_str));
+    // A lifted constant is among the inputs already where none is named. One that is named twice is
+    // an error of the caller.
+    let mut seen = HashSet::new();
+    inputs.retain(|input| seen.insert(*input) || !options.lift.iter().any(|lifted| lifted == input));
+    for (list, what) in [(&outputs, "output"), (&inputs, "input")] {
+        if list.is_empty() {
+            return Err(GradError::NoFloats { function: function.to_string(), what });
+        }
+    }
+    vjp(&program, function, &outputs, &inputs, &options.vjp)
+}
+
+/// The named values; without names, those of `all` that can have a gradient.
+fn named_or_floats<'a>(named: &'a [String], function: &'a Function, all: &[ValueId]) -> Vec<&'a str> {
+    if !named.is_empty() {
+        return named.iter().map(String::as_str).collect();
+    }
+    let values = all.iter().map(|v| function.value(*v));
+    values.filter(|v| tape::is_float(&v.ty)).map(|v| v.name.as_str()).collect()
+}
+
 /// The arguments of [`vjp`], resolved to values.
 struct Choice<'s> {
     program: &'s Program,
@@ -243,7 +312,9 @@ fn chosen_of(
     let mut seen = HashSet::new();
     let mut found = Vec::with_capacity(wanted.len());
     for &name in wanted {
-        let Some(&id) = names.get(name) else { return fail(name, format!("function `{}` has none", source.name)) };
+        let Some(&id) = names.get(name) else {
+            return fail(name, format!("function `{}` has none{}", source.name, near(source, name)));
+        };
         let ty = &source.value(id).ty;
         if !seen.insert(name) {
             return fail(name, "is chosen twice".into());
@@ -267,6 +338,32 @@ mod tests {
         for (name, _) in FAMILIES.iter().flat_map(|f| f.iter()) {
             assert!(seen.insert(name), "{name}");
         }
+    }
+
+    #[test]
+    fn lifted_constants_and_floats_get_a_gradient() {
+        let text = "program(1.3) { func main<ios18>(tensor<fp32, [2]> x, tensor<int32, [2]> k) {
+            tensor<fp32, [2]> w = const()[name = string(\"w\"), val = tensor<fp32, [2]>([1.0, 2.0])];
+            tensor<fp32, [2]> y = mul(x = x, y = w)[name = string(\"y\")];
+            tensor<int32, [2]> n = identity(x = k)[name = string(\"n\")]; } -> (y, n); }";
+        let program = crate::parse(text, &crate::Weights::new()).unwrap();
+        let outputs = |options: &BackwardOptions| {
+            let backward = backward(&program, "main", options)?;
+            let f = &backward.functions[0];
+            Ok::<_, GradError>(f.body().outputs.iter().map(|v| f.value(*v).name.clone()).collect::<Vec<_>>())
+        };
+        let lift = |names: &[&str]| BackwardOptions {
+            lift: names.iter().map(ToString::to_string).collect(),
+            ..BackwardOptions::default()
+        };
+        assert_eq!(outputs(&lift(&[])).unwrap(), ["d_x"]);
+        assert_eq!(outputs(&lift(&["w"])).unwrap(), ["d_x", "d_w"]);
+        assert_eq!(outputs(&BackwardOptions { inputs: vec!["x".into()], ..lift(&["w"]) }).unwrap(), ["d_x", "d_w"]);
+        let error = outputs(&BackwardOptions { outputs: vec!["yy".into()], ..lift(&[]) }).unwrap_err();
+        assert!(error.to_string().ends_with("has none, did you mean `y`?"), "{error}");
+        let ints = crate::parse(text.replace("(y, n)", "(n)"), &crate::Weights::new()).unwrap();
+        let error = backward(&ints, "main", &BackwardOptions::default()).unwrap_err();
+        assert_eq!(error, GradError::NoFloats { function: "main".into(), what: "output" });
     }
 
     #[test]
