@@ -3,9 +3,17 @@
 //!
 //! A dump is data: it can be made on a Mac and compared with the bindings on any system. The
 //! bindings are also data (`data/bound.txt`, compared with the code by a test), so the comparison
-//! needs no runtime.
+//! needs no runtime. [`to_json`] and [`from_json`] are the file between the two.
 
 use ferrane_device::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
+
+/// The word that the file of a dump begins with.
+const FORMAT: &str = "ferrane-classes";
+/// The version of the form of that file.
+const VERSION: u64 = 1;
+/// The framework of the engine.
+const ENGINE: &str = "AppleNeuralEngine";
 
 /// A class of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +84,87 @@ impl std::fmt::Display for Difference {
             }
         }
     }
+}
+
+impl Difference {
+    /// The difference for a program: what is `missing`, or which method has `other` types, with
+    /// those `found` and those `bound`.
+    pub fn json(&self) -> Value {
+        match self {
+            Difference::Class(name) => json!({ "missing": name }),
+            Difference::Method(bound) => json!({ "missing": bound.words() }),
+            Difference::Types(bound, found) => json!({ "other": bound.words(), "found": found, "bound": bound.types }),
+        }
+    }
+}
+
+/// Why a file is not a dump.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// A file that is not JSON; the message says at which line and column.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// JSON of another kind.
+    #[error("it does not begin with \"format\": \"{FORMAT}\"")]
+    Format,
+    /// A dump that another Ferrane wrote.
+    #[error("another version; this Ferrane reads version {VERSION}")]
+    Version,
+    /// A dump that lacks a part.
+    #[error("{0}")]
+    Incomplete(&'static str),
+}
+
+/// The file of a [`dump`]: its classes, the framework that they are of, and the system of this
+/// computer if it has an engine.
+pub fn to_json(framework: Option<&str>, classes: &[Class]) -> Value {
+    let method = |m: &Method| json!({ "name": m.name, "types": m.types });
+    let class = |c: &Class| {
+        let methods: Vec<Value> = c.methods.iter().map(method).collect();
+        json!({ "name": c.name, "superclass": c.superclass, "methods": methods })
+    };
+    let facts = crate::facts().ok();
+    json!({
+        "format": FORMAT, "version": VERSION, "framework": framework.unwrap_or(ENGINE),
+        "os": facts.as_ref().map(|f| f.os.clone()), "build": facts.as_ref().map(|f| f.build.clone()),
+        "classes": classes.iter().map(class).collect::<Vec<_>>(),
+    })
+}
+
+/// The classes in the text of a file that [`to_json`] made.
+///
+/// ```
+/// use ferrane_ane::classes::{Class, from_json, to_json};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let classes = [Class { name: "_ANEClient".into(), superclass: None, methods: Vec::new() }];
+/// let file = to_json(None, &classes).to_string();
+/// assert_eq!(from_json(file.as_bytes())?, classes);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// A [`DumpError`].
+pub fn from_json(text: &[u8]) -> std::result::Result<Vec<Class>, DumpError> {
+    let value: Value = serde_json::from_slice(text)?;
+    if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
+        return Err(DumpError::Format);
+    }
+    if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
+        return Err(DumpError::Version);
+    }
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_string);
+    let method = |value: &Value| Some(Method { name: text(value, "name")?, types: text(value, "types")? });
+    let class = |value: &Value| {
+        let methods = value.get("methods")?.as_array()?.iter().map(method).collect::<Option<Vec<_>>>()?;
+        Some(Class { name: text(value, "name")?, superclass: text(value, "superclass"), methods })
+    };
+    let classes = value.get("classes").and_then(Value::as_array);
+    let classes = classes.ok_or(DumpError::Incomplete("it has no classes"))?.iter();
+    let unnamed = || DumpError::Incomplete("a class without a name or methods");
+    classes.map(|c| class(c).ok_or_else(unnamed)).collect()
 }
 
 /// The prefixes of a framework's private classes: the engine's and Core ML's.
@@ -177,7 +266,7 @@ pub fn dump(framework: Option<&str>) -> Result<Vec<Class>> {
     if let Some(classes) = runtime::dump(framework)? {
         return Ok(classes);
     }
-    let name = framework.unwrap_or("AppleNeuralEngine");
+    let name = framework.unwrap_or(ENGINE);
     let message =
         format!("there is no framework {name} here: frameworks are Apple's, and this is {}", std::env::consts::OS);
     Err(Error::new(ErrorKind::Unavailable, message))
@@ -272,7 +361,7 @@ mod runtime {
 
     #[cfg(target_vendor = "apple")]
     pub(super) fn dump(framework: Option<&str>) -> Result<Option<Vec<Class>>> {
-        let name = framework.unwrap_or("AppleNeuralEngine");
+        let name = framework.unwrap_or(super::ENGINE);
         if !opened(name) {
             return Ok(None);
         }
@@ -369,5 +458,24 @@ mod tests {
         dump[info].superclass = Some("Above".into());
         dump.push(above);
         assert_eq!(differences(&dump).len(), told.len());
+    }
+
+    #[test]
+    fn a_file_has_what_the_dump_had() {
+        let mut dump = complete();
+        dump[0].superclass = Some("NSObject".into());
+        let file = to_json(Some("Other"), &dump);
+        assert_eq!(file["framework"], "Other");
+        assert_eq!(from_json(file.to_string().as_bytes()).unwrap(), dump);
+        let with = |key: &str, value: Value| {
+            let mut file = file.clone();
+            file[key] = value;
+            from_json(file.to_string().as_bytes()).unwrap_err()
+        };
+        assert!(matches!(from_json(b""), Err(DumpError::Json(_))));
+        assert!(matches!(with("format", "other".into()), DumpError::Format));
+        assert!(matches!(with("version", 2.into()), DumpError::Version));
+        assert!(matches!(with("classes", 1.into()), DumpError::Incomplete(_)));
+        assert!(matches!(with("classes", json!([{ "name": "NSObject" }])), DumpError::Incomplete(_)));
     }
 }
