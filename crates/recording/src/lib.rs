@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+mod extract;
 mod file;
 mod header;
 mod recording;
@@ -51,6 +52,7 @@ pub mod suite;
 mod summary;
 pub mod ulp;
 
+pub use extract::{ExtractError, extract};
 pub use file::{RecordingError, open, read, write, write_to};
 pub use header::{Header, Machine, Origin, Outcome, VERSION};
 pub use recording::Recording;

@@ -4,7 +4,7 @@ use ferrane_device::{Bindings, Device, Tensor, Tensors};
 use ferrane_emulator::Numerics;
 use ferrane_mil::{Bytes, DataType, Weights, parse};
 use ferrane_recording::compare::Difference;
-use ferrane_recording::{Answer, Job, Outcome, Recording, Stage, open, replay, write};
+use ferrane_recording::{Answer, ExtractError, Job, Outcome, Recording, Stage, extract, open, replay, write};
 
 use super::{again, emulator, failing, input, product, record};
 
@@ -112,6 +112,29 @@ fn what_is_opened_stays_in_the_file() {
     let bytes = program.weights.bytes(id).unwrap();
     assert!(file.as_ptr_range().contains(&bytes.as_ptr()));
     assert_eq!(bytes, super::halves(512 * 16, 2));
+}
+
+#[test]
+fn a_folder_is_new_and_holds_everything_once() {
+    let recording = again(&record(&emulator(Numerics::Fast), &product(), &input(), 1));
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("a/b");
+    let files = extract(&recording, &folder).unwrap();
+    assert_eq!(std::fs::read(folder.join("program.mil")).unwrap(), &*recording.text);
+    let outputs = ferrane_tensor_io::read(folder.join("outputs.safetensors"), "y").unwrap();
+    assert_eq!(&outputs, recording.outputs.get("y").unwrap());
+    assert!(files.iter().all(|file| file.is_file()) && files.ends_with(&[folder.join("recording.json")]), "{files:?}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), files.len());
+    assert!(matches!(extract(&recording, &folder), Err(ExtractError::NotEmpty(path)) if path == folder));
+    let with = |path: &str| {
+        let mut other = recording.clone();
+        other.weights.push((path.to_string(), Bytes::from(vec![7])));
+        extract(&other, &parent.path().join(path.len().to_string())).unwrap_err()
+    };
+    assert!(matches!(with("@model_path/program.mil"), ExtractError::Twice(_)));
+    assert!(matches!(with("@model_path/../up"), ExtractError::Recording(_)));
+    assert!(!parent.path().join("up").exists());
+    assert!(matches!(extract(&recording, &files[0]), Err(ExtractError::Io { path, .. }) if path == files[0]));
 }
 
 #[test]
