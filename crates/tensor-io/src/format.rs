@@ -151,6 +151,26 @@ pub fn write_folder(folder: &Path, format: Format, tensors: &Tensors) -> Result<
     tensors.iter().map(one).collect()
 }
 
+/// As [`write_folder`] with [`Format::Npy`], where the tensors that are named in `images` become
+/// `NAME.png`: images whose channels have that order.
+///
+/// # Errors
+/// As [`write_folder`]; as [`image::to_png`] for an image.
+pub fn write_folder_with_images(
+    folder: &Path,
+    tensors: &Tensors,
+    images: &[(String, ColorSpace)],
+) -> Result<Vec<PathBuf>> {
+    let one = |(name, tensor): &(String, Tensor)| {
+        let (format, bytes) = match images.iter().find(|(image, _)| image == name) {
+            Some((_, color)) => (Format::Png, image::to_png(tensor, *color)?),
+            None => (Format::Npy, npy::write(tensor)?),
+        };
+        write_in(folder, name, format, &bytes)
+    };
+    tensors.iter().map(one).collect()
+}
+
 /// Writes the bytes of one file, named after a tensor, into a folder, as [`write_folder`] does.
 ///
 /// # Errors
@@ -180,6 +200,11 @@ mod tests {
         let paths = write_folder(&inside, Format::Npz, &tensors).unwrap();
         assert_eq!(paths, [inside.join("outputs.npz"), inside.join("outputs.npz")]);
         assert_eq!(read(&paths[1], "y").unwrap(), x);
+        let pixels = Tensor::fp32(&[1, 1, 1, 2], &[0.0, 255.0]).unwrap();
+        let tensors = Tensors::from([("x", x.clone()), ("photo", pixels)]);
+        let paths = write_folder_with_images(&inside, &tensors, &[("photo".into(), ColorSpace::Gray)]).unwrap();
+        assert_eq!(paths, [inside.join("x.npy"), inside.join("photo.png")]);
+        assert_eq!((read(&paths[0], "").unwrap(), read(&paths[1], "").unwrap().to_f32()), (x, vec![0.0, 255.0]));
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(write_folder(&folder.path().join("file"), Format::Npy, &tensors).is_err());
     }

@@ -38,7 +38,7 @@ mod tensor_source;
 
 pub use arguments::{Unnamed, arguments, values};
 pub use error::Error;
-pub use format::{Format, read, write, write_folder, write_in};
+pub use format::{Format, read, write, write_folder, write_folder_with_images, write_in};
 pub use image::{Fit, Image, with_images};
 pub use shapes::given_shapes;
 pub use tensor_source::TensorSource;

@@ -80,6 +80,26 @@ impl TensorSource {
         Ok(TensorSource::File(text.into(), None))
     }
 
+    /// Parses `NAME=SOURCE`: the name of an input, and its value as [`TensorSource::parse`] takes
+    /// it.
+    ///
+    /// ```
+    /// use ferrane_tensor_io::TensorSource;
+    ///
+    /// # fn main() -> Result<(), ferrane_tensor_io::Error> {
+    /// assert_eq!(TensorSource::parse_named("x = ones")?, ("x".to_string(), TensorSource::Fill(1.0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Text`] for text without `=`; as [`TensorSource::parse`].
+    pub fn parse_named(text: &str) -> Result<(String, TensorSource)> {
+        let (name, source) =
+            text.split_once('=').ok_or_else(|| Error::Text("expected NAME=SOURCE, x=random:1 for example".into()))?;
+        Ok((name.trim().to_string(), TensorSource::parse(source)?))
+    }
+
     /// The value for an input: of its element type, and of a shape that fits it. Open extents of
     /// the type take those of the value.
     ///
