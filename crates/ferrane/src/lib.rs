@@ -29,6 +29,12 @@
 //! transforms a program, [`mil::grad::vjp`] derives its backward program, [`machine::check()`]
 //! reports what an engine refuses, computes wrongly or runs slowly.
 //!
+//! # Models
+//!
+//! A [`Model`] is a file of any of these kinds, opened so that it can be called: the shapes of its
+//! inputs are chosen, images are read and written as it describes them, and a classifier's labels
+//! are put back. [`compare`](compare()) measures how far two programs are from each other.
+//!
 //! # Running
 //!
 //! [`open`](open()) opens a device by name and options: `emulator?numerics=exact`,
@@ -57,8 +63,12 @@
 pub mod engine {
     pub use ferrane_ane::{Facts, aot, classes, facts};
 }
+mod compare;
+pub mod model;
 mod open;
 
+pub use compare::{CompareError, OutputDistance, compare};
+pub use model::{Model, ModelError, ModelOptions};
 pub use open::{DeviceInfo, devices, emulator, open};
 
 // The seam: devices, and every type that their methods take or return.
