@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Instant;
 
+use ferrane::Model;
 use ferrane::llm::config::preset;
-use ferrane::tensor_io::Fit;
 use ferrane::train::metrics::Timeline;
 use ferrane_perf::decode::{DecodeOptions, decode};
 use ferrane_perf::dispatch::dispatch;
@@ -106,19 +106,20 @@ fn bench_program(args: BenchProgram) -> Result<()> {
     let inputs = runs::sources(&args.inputs, &[])?;
     let device = runs::open(&args.device)?;
     let begun = Instant::now();
-    let loaded = program::load(&args.program, Care::Whole, &program::extents(&args.program, &args.shapes)?)?;
+    let options = program::options(args.function.as_deref(), &args.shapes);
+    let loaded = program::load(&args.program, Care::Whole, &options)?;
     let read = begun.elapsed();
-    let ready = program::runnable(loaded, args.function.as_deref(), &args.shapes, inputs, Fit::Exact)?;
+    let model = Model::new(loaded, &options, &inputs)?;
     let emulator = if args.steps { Some(ferrane::emulator(&args.device)?) } else { None };
     let options = ProgramOptions {
         name: args.program.display().to_string(),
-        inputs: &ready.sources,
+        inputs: &model.sources(&inputs),
         seed: args.seed,
         repeat: args.repeat,
         steps: emulator.as_ref(),
         read,
     };
-    let report = ferrane_perf::program::program(&device, &ready.program, ready.function()?, &options)?;
+    let report = ferrane_perf::program::program(&device, model.program(), model.function(), &options)?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
     }

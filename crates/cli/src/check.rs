@@ -6,11 +6,11 @@ use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostics, Kind, Severity, Source, sarif};
 use ferrane::machine::{CheckOptions, Finding, Profile, check, explain, fix};
-use ferrane::mil::package::{self, Form};
+use ferrane::mil::package::{self, Form, WriteOptions, write_as};
+use ferrane::model::shaped;
 use serde_json::{Value, json};
 
 use crate::args::{Check, Format};
-use crate::convert;
 use crate::error::{Error, Result};
 use crate::program::{self, Care};
 use crate::{files, out};
@@ -73,16 +73,16 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
         (false, Some(_)) => Care::Machine,
         (false, None) => Care::Whole,
     };
-    let mut opened = program::open(file, care, &program::extents(file, &args.shapes)?)?;
-    if let Some(program) = opened.program.take_if(|_| !args.shapes.is_empty() && opened.form != Form::Onnx) {
-        let name = program::function(&program, None)?.name.clone();
+    let mut choice = program::options(None, &args.shapes);
+    let mut opened = program::open(file, care, &choice)?;
+    if let Some(program) = opened.program.take_if(|_| !args.shapes.is_empty()) {
         // The word alone chooses the default of every input.
-        let shapes: Vec<String> = args.shapes.iter().filter(|s| s.trim() != "default").cloned().collect();
-        opened.program = Some(program::shaped(program, &name, opened.description.as_ref(), &shapes, &[])?);
+        choice.shapes.retain(|shape| shape.trim() != "default");
+        opened.program = Some(shaped(program, opened.form, opened.description.as_ref(), &choice, &[])?);
     }
     let Some(profile) = profile else { return Ok(Checked { opened, findings: Vec::new() }) };
     if args.fix && mend(file, profile, &opened, &options(args, &opened, programs))? {
-        opened = program::open(file, care, &program::extents(file, &args.shapes)?)?;
+        opened = program::open(file, care, &choice)?;
     }
     let findings =
         opened.program.as_ref().map_or_else(Vec::new, |p| check(p, profile, &options(args, &opened, programs)));
@@ -108,7 +108,9 @@ fn mend(file: &Path, profile: &Profile, opened: &package::Checked, options: &Che
     if fixed.applied.is_empty() {
         return Ok(false);
     }
-    convert::write(file, true, opened.form, &fixed.program, opened.description.as_ref())?;
+    let description = opened.description.as_ref();
+    let options = WriteOptions { overwrite: true, description, ..WriteOptions::default() };
+    write_as(&fixed.program, file, opened.form, &options)?;
     Ok(true)
 }
 

@@ -1,12 +1,11 @@
 //! `ferrane convert`: a program in another container, spelling or opset, and after passes.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use clap::Command;
 use ferrane::diag::did_you_mean;
-use ferrane::mil::package::{Description, Form, WriteOptions, write_model, write_package};
+use ferrane::mil::package::{Description, Form, WriteOptions, Written, write_as};
 use ferrane::mil::passes::{self, Pipeline, Report};
 use ferrane::mil::{Opset, Program, level, print};
 use ferrane::onnx;
@@ -55,7 +54,7 @@ pub fn run(args: Convert) -> Result<()> {
         if !onnx::is_model(&args.input) {
             return Err(files::failed(&args.input, "--fp16 is for ONNX models, which this is not"));
         }
-        options = options.precision(onnx::Precision::Fp16);
+        options.onnx = options.onnx.precision(onnx::Precision::Fp16);
     }
     let loaded = program::load(&args.input, Care::Form, &options)?;
     let (mut program, mut report) = (loaded.program, Report::default());
@@ -85,7 +84,7 @@ pub fn run(args: Convert) -> Result<()> {
         let changes = changes.iter().map(|c| json!({"function": c.function, "value": c.value, "what": c.what}));
         return out::line(json!({
             "input": args.input.display().to_string(), "output": args.output.display().to_string(),
-            "from": loaded.form.name(), "to": form.name(), "files": written.files,
+            "from": loaded.form.name(), "to": form.name(), "files": names(&written),
             "description": described.then_some(if written.dropped.is_none() { "kept" } else { "dropped" }),
             "passes": steps.collect::<Vec<_>>(), "opset_changes": changes.collect::<Vec<_>>(),
         }));
@@ -114,14 +113,7 @@ pub fn run(args: Convert) -> Result<()> {
 
 /// The form that a file name selects.
 pub fn form(path: &Path) -> Result<Form> {
-    match path.extension().and_then(|e| e.to_str()) {
-        _ if files::is_stdin(path) => Ok(Form::Text),
-        Some("mil") => Ok(Form::Text),
-        Some("mlpackage") => Ok(Form::Package),
-        Some("mlmodel") => Ok(Form::Model),
-        Some("mlmodelc") => Err(files::failed(path, "compiled models are Apple's to write; give a .mlpackage")),
-        _ => Err(files::failed(path, "unknown kind of file; give a name that ends in .mil, .mlpackage or .mlmodel")),
-    }
+    if files::is_stdin(path) { Ok(Form::Text) } else { Ok(Form::of_target(path)?) }
 }
 
 fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
@@ -138,85 +130,23 @@ fn pipeline(args: &Convert) -> Result<Option<Pipeline>> {
     })
 }
 
-/// What [`write`] wrote.
-pub struct Written {
-    /// The names of the files.
-    pub files: Vec<String>,
-    /// Why the description of the input is not in them; `None` if it is, or there was none.
-    pub dropped: Option<String>,
-}
-
-/// Writes the program. An existing file is replaced only with `force`.
+/// Writes the program, to standard output for `-`. An existing file is replaced only with `force`.
 pub fn write(
     path: &Path,
-    force: bool,
+    overwrite: bool,
     form: Form,
     program: &Program,
     description: Option<&Description>,
 ) -> Result<Written> {
-    if path.exists() && !force && !files::is_stdin(path) {
-        return Err(files::failed(path, "exists; --force replaces it"));
+    if files::is_stdin(path) {
+        out::print(print(program))?;
+        let dropped = description.map(|_| "text cannot hold it".to_string());
+        return Ok(Written { files: Vec::new(), dropped });
     }
-    if form == Form::Text {
-        let files = match files::is_stdin(path) {
-            true => out::print(print(program)).map(|()| Vec::new())?,
-            false => write_text(path, force, program)?,
-        };
-        return Ok(Written { files, dropped: description.map(|_| "text cannot hold it".to_string()) });
-    }
-    let write = |description: Option<&Description>| {
-        let options = WriteOptions { overwrite: force, description, ..WriteOptions::default() };
-        match form {
-            Form::Model => write_model(program, path, &options),
-            _ => write_package(program, path, &options),
-        }
-    };
-    // The description is kept if it still holds, which passes and opsets may have changed.
-    let dropped = description.and_then(|d| write(Some(d)).err()).map(|e| e.to_string());
-    if description.is_none() || dropped.is_some() {
-        write(None)?;
-    }
-    Ok(Written { files: vec![path.display().to_string()], dropped })
+    Ok(write_as(program, path, form, &WriteOptions { overwrite, description, ..WriteOptions::default() })?)
 }
 
-/// Writes text, and the blob files that it names into its folder. The text comes last, so that its
-/// files exist when it does.
-fn write_text(output: &Path, force: bool, program: &Program) -> Result<Vec<String>> {
-    let folder = output.parent().unwrap_or(Path::new(""));
-    let mut written = Vec::new();
-    let mut blobs: Vec<(PathBuf, _)> = Vec::new();
-    for (name, bytes) in program.weights.files() {
-        let path = folder.join(inside(&name)?);
-        let there = fs::read(&path).ok();
-        if there.as_deref() == Some(&*bytes) {
-            continue;
-        }
-        if there.is_some() && !force {
-            return Err(files::failed(
-                &path,
-                "exists with other weights; --force replaces it, or give -o another folder",
-            ));
-        }
-        blobs.push((path, bytes));
-    }
-    let folders = blobs.iter().filter_map(|(path, _)| path.parent()).chain([folder]);
-    for folder in folders.filter(|f| !f.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
-    }
-    for (path, bytes) in blobs {
-        files::replace(&path, &bytes)?;
-        written.push(path.display().to_string());
-    }
-    files::replace(output, print(program).as_bytes())?;
-    written.push(output.display().to_string());
-    Ok(written)
-}
-
-/// The path of a blob file in the folder of its text. A name from a file must not lead out of it.
-fn inside(name: &str) -> Result<&Path> {
-    let refuse =
-        || Error::new(format!("the blob file `{name}` lies outside of the program's folder; it is not written"));
-    let path = Path::new(name.strip_prefix("@model_path/").ok_or_else(refuse)?);
-    let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
-    if plain && path.file_name().is_some() { Ok(path) } else { Err(refuse()) }
+/// The names of the files that were written.
+pub fn names(written: &Written) -> Vec<String> {
+    written.files.iter().map(|file| file.display().to_string()).collect()
 }

@@ -8,7 +8,6 @@ use ferrane::llm::cost::PublishedRuns;
 use ferrane::machine::Profile;
 use ferrane::machine::cost::published::compare;
 use ferrane::machine::cost::{CostModel, predict, roofline_svg};
-use ferrane::mil::package::Form;
 use serde_json::json;
 
 use crate::args::Cost;
@@ -33,11 +32,8 @@ pub fn model(machine: &str) -> Result<CostModel> {
 
 fn program(args: &Cost, file: &Path) -> Result<()> {
     let model = model(&args.machine)?;
-    let loaded = program::load(file, Care::Text, &program::extents(file, &args.shapes)?)?;
-    let name = program::function(&loaded.program, None)?.name.clone();
-    // The extents of an ONNX model are chosen already.
-    let shapes = if loaded.form == Form::Onnx { &[] } else { args.shapes.as_slice() };
-    let program = program::shaped(loaded.program, &name, loaded.description.as_ref(), shapes, &[])?;
+    let options = program::options(None, &args.shapes);
+    let program = program::load(file, Care::Text, &options)?.shaped(&options, &[])?.program;
     let cost = predict(&program, &model).map_err(|e| files::failed(file, e))?;
     if let Some(picture) = &args.svg {
         files::replace(picture, roofline_svg(&cost, &model).as_bytes())?;

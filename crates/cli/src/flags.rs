@@ -6,7 +6,10 @@
 
 use std::error::Error;
 
+use ferrane::ModelError;
 use ferrane::llm::{config, generate, model, sample};
+use ferrane::mil::grad::GradError;
+use ferrane::mil::package::PackageError;
 use ferrane::train::session::{SessionError, SessionOptions};
 use ferrane::train::{data, run};
 
@@ -20,6 +23,9 @@ const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
 /// training.
 pub fn spell(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
+    if let Some(text) = of_program(error, &text) {
+        return text;
+    }
     let of_options = error.is::<SessionError>()
         || error.is::<run::Error>()
         || error.is::<data::Error>()
@@ -35,6 +41,26 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
     let fields = options.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
     let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH);
     names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
+}
+
+/// The message of an error about a program or its file, if it names a field or lacks a remedy.
+fn of_program(error: &(dyn Error + 'static), text: &str) -> Option<String> {
+    match error.downcast_ref() {
+        Some(ModelError::Shapes { .. }) => return Some(text.replacen("`shapes`", "--shape", 1)),
+        Some(ModelError::Function { .. }) => return Some(text.replacen("`function`", "--function", 1)),
+        Some(ModelError::NoImage { .. }) => return Some(text.replacen("`format`", "--output-format", 1)),
+        _ => {}
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(PackageError::Exists { path }), _) => Some(format!("{}: exists; --force replaces it", path.display())),
+        (Some(PackageError::OtherWeights { .. }), _) => {
+            Some(format!("{text}; --force replaces it, or give -o another folder"))
+        }
+        (_, Some(GradError::NoFloats { what, .. })) => {
+            Some(text.replace(&format!("in `{what}s`"), &format!("with --{what}")))
+        }
+        _ => None,
+    }
 }
 
 /// The remedy on the command line, for errors whose message cannot name it.
@@ -66,6 +92,14 @@ mod tests {
         assert!(spell(&refused).starts_with("--min-lr -1: must be"), "{}", spell(&refused));
         let nested = SessionError::from(data::Error::TooShort { found: 1, need: 2, seq: 3 });
         assert!(spell(&nested).ends_with("a smaller --seq"), "{}", spell(&nested));
+        let shapes = ModelError::Shapes { text: "`shapes`".into(), reason: "no choice".into() };
+        assert_eq!(spell(&shapes), "--shape `shapes`: no choice");
+        let function = || "main".to_string();
+        assert!(spell(&ModelError::NoImage { function: function() }).starts_with("--output-format png: `main` has no"));
+        let ints = GradError::NoFloats { function: function(), what: "output" };
+        assert!(spell(&ints).ends_with("name a value with --output"), "{}", spell(&ints));
+        let exists = PackageError::Exists { path: "a.mil".into() };
+        assert_eq!(spell(&exists), "a.mil: exists; --force replaces it");
         // Messages of other errors stay unchanged.
         let other = ferrane::Error::new(ferrane::ErrorKind::QueueFull, "the port `data`");
         assert!(spell(&other).contains("`data`"));

@@ -15,7 +15,7 @@ pub fn run(args: Inspect) -> Result<()> {
     if about::inspect(&args)? {
         return Ok(());
     }
-    let program::Loaded { form, program, description } =
+    let program::ModelProgram { form, program, description, .. } =
         program::load(&args.file, Care::Form, &program::named_extents(&args.file, &args.shapes)?)?;
     let (mut contents, name) = (Contents::of(&program), args.file.display().to_string());
     annotate(&mut contents, &program, description.as_ref());

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use ferrane::Device;
 use ferrane::recording::suite::{self, EXTENSION, SuiteCase, SuiteEvent, SuiteOptions, SuiteStop, SuiteTally};
 use ferrane::recording::{self, Expectation, Recording, ReplayReport, ReplayRow, ReplayTable, printable};
-use ferrane::tensor_io::{Format, write as tensor_file};
 use serde_json::{Value, json};
 
 use crate::args::{self, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
@@ -51,7 +50,7 @@ fn make(args: &RecordingMake) -> Result<()> {
         (None, Some(path)) => path,
         (None, None) => return Err(Error::new("name a program, or a folder of programs with --suite")),
     };
-    let program = program::load(path, Care::Machine, &ferrane::onnx::Options::default())?.program;
+    let program = program::load(path, Care::Machine, &program::ModelOptions::default())?.program;
     let function = program::function(&program, args.function.as_deref())?.name.clone();
     let given = |text: &&String| text.split_once('=').is_none_or(|(_, source)| source.trim() != "random");
     let inputs: Vec<String> = args.inputs.iter().filter(given).cloned().collect();
@@ -202,41 +201,5 @@ fn show(args: &RecordingShow, file: &Path) -> Result<()> {
 
 /// Writes what a recording holds as files of a new folder.
 fn extract(args: &RecordingExtract) -> Result<()> {
-    let recording = opened(&args.file)?;
-    let folder = &args.out;
-    // Nothing can be overwritten, and no link leads out of the folder.
-    match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => {}
-        Ok(false) => return Err(files::failed(folder, "is not empty; name a new folder")),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
-        }
-        Err(e) => return Err(files::failed(folder, e)),
-    }
-    let write = |path: &Path, bytes: &[u8]| {
-        let path = folder.join(path);
-        if path.exists() {
-            return Err(files::failed(&path, "is in the recording twice"));
-        }
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|e| files::failed(parent, e))?;
-        }
-        files::replace(&path, bytes)?;
-        out::line(path.display())
-    };
-    write(Path::new("program.mil"), &recording.text)?;
-    for (path, bytes) in recording.blobs().map_err(|e| files::failed(&args.file, e))? {
-        write(&path, bytes)?;
-    }
-    let lists = [
-        ("inputs", &recording.inputs),
-        ("states", &recording.states),
-        ("outputs", &recording.outputs),
-        ("after", &recording.left),
-    ];
-    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        let bytes = tensor_file(Format::Safetensors, list).map_err(|e| files::failed(&args.file, e))?;
-        write(Path::new(&format!("{name}.safetensors")), &bytes)?;
-    }
-    write(Path::new("recording.json"), format!("{:#}\n", recording.json()).as_bytes())
+    recording::extract(&opened(&args.file)?, &args.out)?.iter().try_for_each(|path| out::line(path.display()))
 }

@@ -5,16 +5,14 @@ mod compiled;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ferrane::mil::Function;
-use ferrane::mil::classifier::{Classifier, Label};
-use ferrane::mil::package::{ColorSpace, Feature, FeatureType};
-use ferrane::tensor_io::{self, Fit, Format, TensorSource, Unnamed, arguments};
-use ferrane::{Call, Device, Numerics, Returned, Tensor, TensorSummary, Tensors};
+use ferrane::mil::classifier::Label;
+use ferrane::tensor_io::{self, Fit, Format, TensorSource, write_folder};
+use ferrane::{Device, Model, ModelError, Numerics, Returned, Tensor, TensorSummary, Tensors};
 use serde_json::{Value, json};
 
 use crate::args::{OutputFormat, Run};
 use crate::error::{Error, Result};
-use crate::program::{self, Care, Runnable};
+use crate::program::{self, Care};
 use crate::{audit, model, out};
 
 /// Values of an output that are shown.
@@ -30,41 +28,32 @@ pub fn run(args: Run) -> Result<()> {
         return compiled::run(&args, &spec, &file, &sources);
     }
     let device = open(&spec)?;
-    let fit = if args.resize { Fit::Resize } else { Fit::Exact };
-    let loaded = program::load(&args.program, Care::Whole, &program::extents(&args.program, &args.shapes)?)?;
-    let ready = program::runnable(loaded, args.function.as_deref(), &args.shapes, sources, fit)?;
-    let function = ready.function()?;
-    let images = images(&args, &ready)?;
-    let call = call(function, &ready.sources)?;
+    let options = program::options(args.function.as_deref(), &args.shapes);
+    let options = options.fit(if args.resize { Fit::Resize } else { Fit::Exact });
+    let model = Model::new(program::load(&args.program, Care::Whole, &options)?, &options, &sources)?;
+    model.check_format(args.output_format.into())?;
+    let call = model.call(&sources).map_err(value_error)?;
     if args.audit {
-        return audit::run(&args, device.profile(), &ready.program, function, &call);
+        return audit::run(&args, device.profile(), &model, &call);
     }
-    let label = args.program.display().to_string();
-    let Returned { outputs, states, stats } = device.call(&ready.program, call.label(label))?;
+    let Returned { outputs, states, stats } = device.call(model.program(), call)?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
     }
     let outputs: Tensors = outputs.into_iter().chain(states).collect();
-    let ran = Ran { function: &function.name, device: &device.name(), outputs: &outputs, wall: stats.wall };
-    show(&args, &ran, ready.classifier.as_ref(), &images)
+    let function = &model.function().name;
+    let ran = Ran { function, device: &device.name(), outputs: &outputs, wall: stats.wall };
+    show(&args, &ran, Some(&model))
 }
 
-/// The outputs that a package describes as images; at least one if they are to be written as such.
-fn images(args: &Run, ready: &Runnable) -> Result<Vec<(String, ColorSpace)>> {
-    let ports = ready.description.as_ref().map(|d| d.functions()).unwrap_or_default();
-    let outputs = ports.into_iter().filter(|p| p.function == ready.function).flat_map(|p| p.outputs);
-    let image = |f: Feature| match f.ty {
-        FeatureType::Image(image) => Some((f.name, image.color?)),
-        _ => None,
-    };
-    let found: Vec<_> = outputs.filter_map(image).collect();
-    if found.is_empty() && args.output_format == OutputFormat::Png {
-        return Err(Error::new(format!(
-            "--output-format png: `{}` has no output that its description calls an image; write npy",
-            ready.function
-        )));
+impl From<OutputFormat> for Format {
+    fn from(format: OutputFormat) -> Format {
+        match format {
+            OutputFormat::Npy => Format::Npy,
+            OutputFormat::Safetensors => Format::Safetensors,
+            OutputFormat::Png => Format::Png,
+        }
     }
-    Ok(found)
 }
 
 /// A run that is over.
@@ -76,39 +65,21 @@ struct Ran<'a> {
 }
 
 /// Writes the outputs into the folder that `--output` names, and returns a path for each.
-fn write(args: &Run, outputs: &Tensors, images: &[(String, ColorSpace)]) -> Result<Option<Vec<PathBuf>>> {
+fn write(args: &Run, outputs: &Tensors, model: Option<&Model>) -> Result<Option<Vec<PathBuf>>> {
     let Some(folder) = &args.output else { return Ok(None) };
-    let format = match args.output_format {
-        OutputFormat::Npy => Format::Npy,
-        OutputFormat::Safetensors => Format::Safetensors,
-        OutputFormat::Png => {
-            let one = |(name, tensor): &(String, Tensor)| {
-                let color = images.iter().find(|(image, _)| image == name).map(|(_, color)| *color);
-                let (format, bytes) = match color {
-                    Some(color) => (Format::Png, tensor_io::image::to_png(tensor, color)?),
-                    None => (Format::Npy, tensor_io::write(Format::Npy, &[(name.as_str(), tensor.clone())].into())?),
-                };
-                tensor_io::write_in(folder, name, format, &bytes)
-            };
-            return Ok(Some(outputs.iter().map(one).collect::<tensor_io::Result<_>>()?));
-        }
-    };
-    Ok(Some(tensor_io::write_folder(folder, format, outputs)?))
+    let format = args.output_format.into();
+    Ok(Some(match model {
+        Some(model) => model.write_outputs(folder, format, outputs)?,
+        None => write_folder(folder, format, outputs)?,
+    }))
 }
 
-/// The classes by probability, the most probable first; none if the function is no classifier.
-fn classes<'a>(classifier: Option<&'a Classifier>, outputs: &Tensors) -> Result<Vec<(&'a Label, f32)>> {
-    match classifier {
-        Some(classifier) => Ok(classifier.ranked(&outputs.get(&classifier.probabilities_output)?.to_f32())?),
-        None => Ok(Vec::new()),
-    }
-}
-
-/// Writes and shows outputs.
-fn show(args: &Run, ran: &Ran<'_>, classifier: Option<&Classifier>, images: &[(String, ColorSpace)]) -> Result<()> {
+/// Writes and shows outputs. A compiled program has no model: no images and no classes.
+fn show(args: &Run, ran: &Ran<'_>, model: Option<&Model>) -> Result<()> {
     let Ran { function, device, outputs, wall } = *ran;
-    let written = write(args, outputs, images)?;
-    let classes = classes(classifier, outputs)?;
+    let written = write(args, outputs, model)?;
+    let classes = model.map_or(Ok(Vec::new()), |model| model.classes(outputs))?;
+    let classifier = model.and_then(Model::classifier);
     let file = |at: usize| written.as_ref().map(|paths| paths[at].display().to_string());
     let shown: Vec<TensorSummary> = outputs.iter().map(|(_, tensor)| TensorSummary::of(tensor, FIRST)).collect();
     let ms = (wall.as_secs_f64() * 1e6).round() / 1e3;
@@ -170,13 +141,11 @@ pub fn sources(inputs: &[String], states: &[String]) -> Result<Vec<(String, Tens
     let given = inputs.iter().map(|text| ("--input", text)).chain(states.iter().map(|text| ("--state", text)));
     for (option, text) in given {
         let failed = |why: String| Error::new(format!("{option} {text}: {why}"));
-        let (name, source) =
-            text.split_once('=').ok_or_else(|| failed("expected NAME=SOURCE, x=random:1 for example".into()))?;
-        let name = name.trim();
-        if sources.iter().any(|(n, _)| n == name) {
+        let (name, source) = TensorSource::parse_named(text).map_err(|e| failed(e.to_string()))?;
+        if sources.iter().any(|(n, _)| *n == name) {
             return Err(failed(format!("`{name}` is given twice")));
         }
-        sources.push((name.to_string(), TensorSource::parse(source).map_err(|e| failed(e.to_string()))?));
+        sources.push((name, source));
     }
     Ok(sources)
 }
@@ -212,17 +181,14 @@ pub fn open(name: &str) -> Result<Device> {
     model::device(name)?.ok_or_else(|| Error::new(format!("--device {name} is for training; {known}")))
 }
 
-/// The call of a function with a value for every input. States begin as zeros unless one is given.
-pub fn call(function: &Function, sources: &[(String, TensorSource)]) -> Result<Call> {
-    arguments(function, sources, Unnamed::Refuse).map_err(value_error)
-}
-
 /// An error about values, with what to do about a missing one, or an image of another size.
-fn value_error(error: tensor_io::Error) -> Error {
+fn value_error(error: ModelError) -> Error {
     let size = |e: &tensor_io::Error| matches!(e, tensor_io::Error::ImageSize { .. });
     let hint = match &error {
-        tensor_io::Error::Missing { .. } => Some("give each one, --input NAME=random:1 for example"),
-        tensor_io::Error::Input { error, .. } if size(error) => Some("give --resize to scale it"),
+        ModelError::Tensor(tensor_io::Error::Missing { .. }) => {
+            Some("give each one, --input NAME=random:1 for example")
+        }
+        ModelError::Tensor(tensor_io::Error::Input { error, .. }) if size(error) => Some("give --resize to scale it"),
         _ => None,
     };
     let error = Error::from(error);

@@ -55,7 +55,7 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource
     };
     let sources: Vec<_> = sources.iter().map(own).collect();
     let ports: Vec<(&str, &Type)> = types.iter().map(|(p, ty)| (p.name.as_str(), ty)).collect();
-    let inputs = values(interpreter.name(), &ports, &sources, Unnamed::Refuse).map_err(value_error)?;
+    let inputs = values(interpreter.name(), &ports, &sources, Unnamed::Refuse).map_err(|e| value_error(e.into()))?;
     let inputs: Vec<_> = inputs.into_iter().map(|(name, tensor)| (name, tensor.to_constant())).collect();
     let begun = Instant::now();
     let outputs = interpreter.run(&inputs)?;
@@ -63,5 +63,5 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource
     let tensor = |(name, constant)| Ok((name, Tensor::from_constant(&constant, &Weights::new())?));
     let outputs: Tensors = outputs.into_iter().map(tensor).collect::<Result<_>>()?;
     let ran = Ran { function: interpreter.name(), device: &open(spec)?.name(), outputs: &outputs, wall };
-    show(args, &ran, None, &[])
+    show(args, &ran, None)
 }
