@@ -1,44 +1,33 @@
 //! Convolutions of fp32 and fp16 images, with sums in fp32.
 //!
-//! A [`Conv`] is made once for a shape. It packs the weights once, and then computes one image at a
-//! time in one of four ways:
+//! A [`Conv`] is made once for a shape and a layout of the images. It packs the weights once, and
+//! then computes one image at a time. Images have their channels first (module `first`), or last
+//! (module `last`), which is faster in all but a few cases.
 //!
-//! - pointwise (a filter of one tap, no padding, stride 1): a product of the weights with the
-//!   image in place;
-//! - the same at no more than eight positions, as in squeeze-and-excitation gates: the weights are
-//!   not packed, because reading them is all the work;
-//! - depthwise (one input channel for each group): for each channel, sums of shifted rows;
-//! - otherwise a product of the weights with the unfolded image (im2col). The unfolded matrix never
-//!   lies in memory: the panels of the product are packed from the padded image.
-//!
-//! The last two read a copy of the image with its padding, split by the residues of the strides, so
-//! that what a tap reads for a row of results are neighbors (module `padded`).
-//!
-//! Invariants: a sum adds its products in order of channels, then taps, in blocks that depend on
-//! their number alone (see [`gemm`](crate::gemm)); no result depends on the number of threads. Taps
-//! that only ever see padding are left out, but never if a weight is infinite or NaN.
+//! Invariants: a sum adds its products in an order that depends on the shape and the layout alone;
+//! no result depends on the number of threads. Taps that only ever see padding may be left out, but
+//! never if a weight is infinite or NaN.
 
 mod depthwise;
+mod first;
+mod last;
 mod padded;
 mod pooling;
+mod winograd;
+
+use std::ops::Range;
 
 use half::f16;
 
-use crate::buffer::AllocError;
-use crate::gemm::{
-    Bias, Columns, Epilogue, GemmError, Operand, Output, Panels, Unfolded, View, ViewMut, gemm, with_scratch,
-};
-use crate::pool;
-use padded::Padded;
+use crate::gemm::{GemmError, Operand, Results, Store, View};
+use first::First;
+use last::Last;
 
 pub use crate::gemm::Pixels;
 pub use pooling::{PoolFunction, Pooling};
 
 /// Convolutions with fewer multiply-adds than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
-
-/// The most positions of an image whose product reads the weights in place.
-const FEW: usize = 8;
 
 /// The shape of a convolution over one to three spatial axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +82,95 @@ pub struct Image<'a> {
     pub strides: &'a [isize],
 }
 
-/// The results of one image: dense, channels first.
+impl Image<'_> {
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if an element is not in the image's memory.
+    fn check(&self, channels: usize, input: &[usize]) -> Result<(), GemmError> {
+        let len = match self.pixels {
+            Pixels::F32(s) => s.len(),
+            Pixels::F16(s) => s.len(),
+        };
+        let axes = input.iter().copied().zip(self.strides.iter().copied());
+        let (mut low, mut high) = (Some(self.origin), Some(self.origin));
+        for (extent, stride) in std::iter::once((channels, self.channel)).chain(axes) {
+            let span = (extent - 1).checked_mul(stride.unsigned_abs());
+            if stride < 0 {
+                low = low.and_then(|n| n.checked_sub(span?));
+            } else {
+                high = high.and_then(|n| n.checked_add(span?));
+            }
+        }
+        if input.len() == self.strides.len() && low.is_some() && high.is_some_and(|high| high < len) {
+            return Ok(());
+        }
+        let (row_stride, col_stride) = (self.channel, self.strides.last().copied().unwrap_or(1));
+        let cols = input.iter().product();
+        Err(GemmError::OutOfBounds { rows: channels, cols, row_stride, col_stride, offset: self.origin, len })
+    }
+}
+
+/// The results of one image.
 #[derive(Debug)]
-pub enum ImageMut<'a> {
+pub struct ImageMut<'a> {
+    /// The elements, from the first result on.
+    pub pixels: PixelsMut<'a>,
+    /// Where they lie.
+    pub layout: Layout,
+}
+
+/// Elements of an image that is written.
+#[derive(Debug)]
+pub enum PixelsMut<'a> {
     /// fp32.
     F32(&'a mut [f32]),
     /// fp16, rounded once to nearest even.
     F16(&'a mut [f16]),
+}
+
+/// How the results of an image lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One channel after the other, dense.
+    ChannelsFirst,
+    /// The channels of one position after the other, with so many elements from one position to the
+    /// next.
+    ChannelsLast(usize),
+}
+
+impl ImageMut<'_> {
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if there are fewer elements than the results of the shape.
+    fn check(&self, channels: usize, places: usize) -> Result<(), GemmError> {
+        let (rows, cols, pitch) = match self.layout {
+            Layout::ChannelsFirst => (channels, places, places),
+            Layout::ChannelsLast(pitch) => (places, channels, pitch),
+        };
+        let pitch = isize::try_from(pitch).unwrap_or(isize::MAX);
+        let fits = |len: usize| {
+            let end = (rows - 1).checked_mul(pitch.unsigned_abs()).and_then(|n| n.checked_add(cols));
+            let apart = rows == 1 || pitch >= cols as isize;
+            if apart && end.is_some_and(|end| end <= len) {
+                return Ok(());
+            }
+            Err(GemmError::OutOfBounds { rows, cols, row_stride: pitch, col_stride: 1, offset: 0, len })
+        };
+        match &self.pixels {
+            PixelsMut::F32(s) => fits(s.len()),
+            PixelsMut::F16(s) => fits(s.len()),
+        }
+    }
+}
+
+/// A function of finished results: it gets their positions, and their elements from the first channel
+/// of the first one to the last channel of the last one. It is called for all positions, in pieces,
+/// while these are in the caches.
+#[derive(Clone, Copy)]
+pub struct Finish<'a>(pub &'a (dyn Fn(Range<usize>, PixelsMut<'_>) + Sync));
+
+impl std::fmt::Debug for Finish<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Finish")
+    }
 }
 
 /// What follows the sums.
@@ -109,46 +180,45 @@ pub struct ConvEpilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Rounds an fp32 result to the nearest fp16 value.
     pub round: bool,
+    /// What is done to the results then. Channels-last images only.
+    pub finish: Option<Finish<'a>>,
 }
 
 /// A convolution of a known shape.
 #[derive(Clone, Debug)]
 pub struct Conv {
     shape: ConvShape,
-    padded: Padded,
-    method: Method,
+    form: ConvForm,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
-    Pointwise,
-    /// Pointwise at few positions: the weights are read once, in place.
-    Few,
-    Depthwise,
-    Unfold,
+/// What the layout of the images decides.
+#[derive(Clone, Debug)]
+enum ConvForm {
+    First(First),
+    Last(Last),
 }
 
 impl Conv {
-    /// A convolution, or `None` for shapes that are inconsistent or too large to address. With
-    /// `finite` weights, taps that only see padding are left out.
+    /// A convolution of images with channels first, or `None` for shapes that are inconsistent or too
+    /// large to address. With `finite` weights, taps that only see padding are left out.
     pub fn new(shape: ConvShape, finite: bool) -> Option<Conv> {
         if !shape.is_consistent() {
             return None;
         }
-        let padded = Padded::new(&shape, finite)?;
-        let one = |axis: &[usize]| axis.iter().all(|&k| k == 1);
-        let plain = one(&shape.kernel) && one(&shape.strides) && shape.pad.iter().all(|&p| p == 0);
-        let method = if shape.channels == shape.groups && !padded.taps.is_empty() {
-            Method::Depthwise
-        } else if plain && shape.input == shape.output {
-            let places = shape.output.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-            if places <= FEW { Method::Few } else { Method::Pointwise }
-        } else {
-            Method::Unfold
-        };
-        // The packed weights can be addressed.
-        shape.outputs.checked_mul(padded.steps.len())?;
-        Some(Conv { shape, padded, method })
+        let first = First::new(shape.clone(), finite)?;
+        Some(Conv { shape, form: ConvForm::First(first) })
+    }
+
+    /// A convolution of channels-last images: the input's channels must be neighbors, and the results
+    /// are written that way. `None` as for [`Conv::new`], and for what is computed with channels first
+    /// only: depthwise convolutions with several results for each channel, or with weights that are
+    /// not `finite`.
+    pub fn channels_last(shape: ConvShape, finite: bool) -> Option<Conv> {
+        if !shape.is_consistent() {
+            return None;
+        }
+        let last = Last::new(&shape, finite)?;
+        Some(Conv { shape, form: ConvForm::Last(last) })
     }
 
     /// The shape that the convolution was made for.
@@ -156,18 +226,12 @@ impl Conv {
         &self.shape
     }
 
-    fn outputs_per_group(&self) -> usize {
-        self.shape.outputs / self.shape.groups
-    }
-
-    /// Length of a sum: input channels of a group times taps.
-    fn depth(&self) -> usize {
-        self.padded.steps.len()
-    }
-
     /// Number of values of the packed weights.
     pub fn packed_len(&self) -> usize {
-        self.shape.outputs * self.depth()
+        match &self.form {
+            ConvForm::First(first) => first.packed_len(),
+            ConvForm::Last(last) => last.packed_len(),
+        }
     }
 
     /// Packs the weights, a matrix of output channels by input channels of a group and taps.
@@ -176,42 +240,23 @@ impl Conv {
     /// [`GemmError`] if the weights have another shape or `to` is too short.
     pub fn pack(&self, weights: Weights<'_>, to: &mut [f32]) -> Result<(), GemmError> {
         let taps: usize = self.shape.kernel.iter().product();
-        let per_group = self.shape.channels / self.shape.groups;
-        let (rows, all) = (self.outputs_per_group(), per_group * taps);
-        let view = weights.rows(self.shape.outputs, all)?;
-        View::row_major(to, self.shape.outputs, self.depth())?;
-        if self.depth() == 0 {
-            return Ok(());
-        }
-        let live = &self.padded.taps;
-        let part = rows * self.depth();
-        let mut kept = Vec::new();
-        for (group, to) in to[..self.packed_len()].chunks_exact_mut(part).enumerate() {
-            let first = group * rows;
-            if live.len() == taps && !matches!(self.method, Method::Depthwise | Method::Few) {
-                Panels::pack(view.rows_from(first, rows, all)?, to)?;
-                continue;
-            }
-            kept.clear();
-            kept.try_reserve_exact(part).map_err(|_| AllocError { len: part * 4 })?;
-            for row in first..first + rows {
-                for channel in 0..per_group {
-                    kept.extend(live.iter().map(|&tap| view.at(row * all + channel * taps + tap)));
-                }
-            }
-            if matches!(self.method, Method::Depthwise | Method::Few) {
-                to.copy_from_slice(&kept);
-            } else {
-                Panels::pack(Operand::F32(View::row_major(&kept, rows, self.depth())?), to)?;
+        let row = self.shape.channels / self.shape.groups * taps;
+        weights.rows_from(0, self.shape.outputs, row)?;
+        View::row_major(to, 1, self.packed_len())?;
+        let to = &mut to[..self.packed_len()];
+        match &self.form {
+            ConvForm::First(first) => first.pack(weights, to),
+            ConvForm::Last(last) => {
+                last.pack(weights, taps, to);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Computes one image.
     ///
     /// # Errors
-    /// [`GemmError`] if the memory does not fit the shape, or scratch memory cannot be allocated.
+    /// [`GemmError`] if the memory or the layout does not fit, or scratch memory cannot be allocated.
     pub fn run(
         &self,
         image: Image<'_>,
@@ -220,144 +265,37 @@ impl Conv {
         epilogue: ConvEpilogue<'_>,
     ) -> Result<(), GemmError> {
         let places: usize = self.shape.output.iter().product();
-        View::row_major(weights, self.shape.outputs, self.depth())?;
-        match &out {
-            ImageMut::F32(s) => drop(View::row_major(s, self.shape.outputs, places)?),
-            ImageMut::F16(s) => drop(View::row_major(s, self.shape.outputs, places)?),
-        }
+        View::row_major(weights, 1, self.packed_len())?;
+        out.check(self.shape.outputs, places)?;
         if let Some(bias) = epilogue.bias.filter(|b| b.len() != self.shape.outputs) {
             return Err(GemmError::Bias { expected: self.shape.outputs, found: bias.len() });
         }
-        self.padded.check(&image, self.shape.channels)?;
+        image.check(self.shape.channels, &self.shape.input)?;
         let work = self.packed_len().saturating_mul(places);
         let parallel = work >= PARALLEL;
-        match out {
-            ImageMut::F32(out) => {
-                self.typed(image, weights, &mut out[..self.shape.outputs * places], epilogue, parallel)
-            }
-            ImageMut::F16(out) => {
-                self.typed(image, weights, &mut out[..self.shape.outputs * places], epilogue, parallel)
-            }
-        }
-    }
-
-    fn typed<T: Pixel>(
-        &self,
-        image: Image<'_>,
-        weights: &[f32],
-        out: &mut [T],
-        epilogue: ConvEpilogue<'_>,
-        parallel: bool,
-    ) -> Result<(), GemmError> {
-        if self.method == Method::Depthwise {
-            return self.depthwise(image, weights, out, epilogue, parallel);
-        }
-        let (groups, rows) = (self.shape.groups, self.outputs_per_group());
-        let places: usize = self.shape.output.iter().product();
-        let part = rows * self.depth();
-        let group = |group: usize, out: &mut [T], parallel: bool| {
-            let bias = epilogue.bias.map(|b| &b[group * rows..(group + 1) * rows]);
-            let weights = &weights[group * part..(group + 1) * part];
-            self.group(image, group, weights, out, ConvEpilogue { bias, ..epilogue }, parallel)
-        };
-        if groups == 1 || !parallel {
-            for (i, out) in out.chunks_exact_mut(rows * places).enumerate() {
-                group(i, out, parallel)?;
-            }
-            return Ok(());
-        }
-        pool::try_for_each_chunk_mut(out, rows * places, |i, out| group(i, out, false))
-    }
-
-    /// The product of one group.
-    fn group<T: Pixel>(
-        &self,
-        image: Image<'_>,
-        group: usize,
-        weights: &[f32],
-        out: &mut [T],
-        epilogue: ConvEpilogue<'_>,
-        parallel: bool,
-    ) -> Result<(), GemmError> {
-        let per_group = self.shape.channels / self.shape.groups;
-        let places: usize = self.shape.output.iter().product();
-        let first = image.origin.wrapping_add_signed((group * per_group) as isize * image.channel);
-        let image = Image { origin: first, ..image };
-        let rows = self.outputs_per_group();
-        let out = T::output(out, rows, places)?;
-        if self.method == Method::Few {
-            return self.few(image, weights, out, epilogue);
-        }
-        let panels = Panels::new(weights, rows, self.depth())?;
-        if self.method == Method::Pointwise
-            && let Some(stride) = padded::merged(&self.shape.input, image.strides)
-        {
-            let strides = (image.channel, stride);
-            let columns = Columns::Matrix(matrix(image, per_group, places, strides)?);
-            return panels.multiply(columns, out, epilogue.bias, epilogue.round, parallel);
-        }
-        let (words, half) = match image.pixels {
-            Pixels::F32(_) => (self.padded.len(per_group), false),
-            Pixels::F16(_) => (self.padded.len(per_group).div_ceil(2), true),
-        };
-        with_scratch([words, 0, 0], |[memory, ..]| {
-            let pixels = if half {
-                let memory: &mut [f16] = bytemuck::cast_slice_mut(memory);
-                self.padded.fill(&image, per_group, memory, parallel);
-                Pixels::F16(memory)
-            } else {
-                self.padded.fill(&image, per_group, memory, parallel);
-                Pixels::F32(memory)
-            };
-            let columns = Unfolded::new(pixels, &self.padded.steps, &self.padded.rows, self.padded.width())?;
-            panels.multiply(Columns::Unfolded(columns), out, epilogue.bias, epilogue.round, parallel)
-        })?
-    }
-
-    /// The product of one group at few positions.
-    fn few(
-        &self,
-        image: Image<'_>,
-        weights: &[f32],
-        out: Output<'_>,
-        epilogue: ConvEpilogue<'_>,
-    ) -> Result<(), GemmError> {
-        let depth = self.depth();
-        let places: usize = self.shape.output.iter().product();
-        let epilogue = Epilogue { bias: epilogue.bias.map(Bias::Rows), round: epilogue.round, ..Epilogue::default() };
-        let weights = Operand::F32(View::row_major(weights, self.outputs_per_group(), depth)?);
-        with_scratch([depth * places, 0, 0], |[columns, ..]| {
-            let strides = padded::strides(image.strides);
-            let [depths, heights, widths] = padded::extents(&self.shape.input);
-            let element = |i: usize| match image.pixels {
-                Pixels::F32(s) => s[i],
-                Pixels::F16(s) => s[i].to_f32(),
-            };
-            let mut at = 0;
-            for channel in 0..depth {
-                for (z, y) in (0..depths).flat_map(|z| (0..heights).map(move |y| (z, y))) {
-                    for x in 0..widths {
-                        let offset = [z, y, x].iter().zip(strides).map(|(&i, s)| i as isize * s).sum::<isize>();
-                        let offset = offset + channel as isize * image.channel;
-                        columns[at] = element(image.origin.wrapping_add_signed(offset));
-                        at += 1;
-                    }
+        match (&self.form, out.layout) {
+            (ConvForm::First(first), Layout::ChannelsFirst) if epilogue.finish.is_none() => match out.pixels {
+                PixelsMut::F32(out) => {
+                    first.run(image, weights, &mut out[..self.shape.outputs * places], epilogue, parallel)
                 }
+                PixelsMut::F16(out) => {
+                    first.run(image, weights, &mut out[..self.shape.outputs * places], epilogue, parallel)
+                }
+            },
+            (ConvForm::Last(last), Layout::ChannelsLast(pitch)) if last.takes(&image) => {
+                let store = match out.pixels {
+                    PixelsMut::F32(out) => Store::F32(out.as_mut_ptr()),
+                    PixelsMut::F16(out) => Store::F16(out.as_mut_ptr()),
+                };
+                let bias = epilogue.bias.map_or(std::ptr::null(), <[f32]>::as_ptr);
+                let results = Results { store, pitch, bias, round: epilogue.round };
+                // SAFETY: the image, the weights, the bias and the results were checked above, and the
+                // results are borrowed exclusively.
+                unsafe { last.run(&image, weights, results, epilogue.finish, parallel) }
             }
-            gemm(weights, Operand::F32(View::row_major(columns, depth, places)?), out, epilogue)
-        })?
+            _ => Err(GemmError::Layout),
+        }
     }
-}
-
-/// The channels of an image as rows of a matrix.
-fn matrix<'a>(image: Image<'a>, rows: usize, cols: usize, strides: (isize, isize)) -> Result<Operand<'a>, GemmError> {
-    // A view starts at its lowest element.
-    let back = |count: usize, stride: isize| if stride < 0 { (count - 1) * stride.unsigned_abs() } else { 0 };
-    let low = image.origin - back(rows, strides.0) - back(cols, strides.1);
-    Ok(match image.pixels {
-        Pixels::F32(s) => Operand::F32(View::new(&s[low..], rows, cols, strides.0, strides.1)?),
-        Pixels::F16(s) => Operand::F16(View::new(&s[low..], rows, cols, strides.0, strides.1)?),
-    })
 }
 
 /// Weights: rows of output channels, dense.
@@ -378,10 +316,6 @@ impl<'a> Weights<'a> {
         }
     }
 
-    fn rows(self, rows: usize, cols: usize) -> Result<Weights<'a>, GemmError> {
-        self.rows_from(0, rows, cols).map(|_| self)
-    }
-
     fn rows_from(self, first: usize, rows: usize, cols: usize) -> Result<Operand<'a>, GemmError> {
         Ok(match self {
             Weights::F32(s) => Operand::F32(View::row_major(s.get(first * cols..).unwrap_or_default(), rows, cols)?),
@@ -394,43 +328,6 @@ impl<'a> Weights<'a> {
             Weights::F32(s) => s[i],
             Weights::F16(s) => s[i].to_f32(),
         }
-    }
-}
-
-/// An element of a result.
-trait Pixel: Copy + Send + Sync {
-    fn output(out: &mut [Self], rows: usize, cols: usize) -> Result<Output<'_>, GemmError>;
-    /// Stores rows of `width` sums with `pitch` elements from row to row, dense.
-    fn store(sums: &mut [f32], pitch: usize, to: &mut [Self], width: usize, round: bool);
-}
-
-impl Pixel for f32 {
-    fn output(out: &mut [f32], rows: usize, cols: usize) -> Result<Output<'_>, GemmError> {
-        Ok(Output::F32(ViewMut::row_major(out, rows, cols)?))
-    }
-
-    fn store(sums: &mut [f32], pitch: usize, to: &mut [f32], width: usize, round: bool) {
-        for (from, to) in sums.chunks(pitch).zip(to.chunks_exact_mut(width)) {
-            to.copy_from_slice(&from[..width]);
-        }
-        if round {
-            crate::convert::round_f16(to);
-        }
-    }
-}
-
-impl Pixel for f16 {
-    fn output(out: &mut [f16], rows: usize, cols: usize) -> Result<Output<'_>, GemmError> {
-        Ok(Output::F16(ViewMut::row_major(out, rows, cols)?))
-    }
-
-    fn store(sums: &mut [f32], pitch: usize, to: &mut [f16], width: usize, _: bool) {
-        // Compacts the rows in place, so that one conversion takes them all.
-        let rows = to.len() / width;
-        for row in 1..rows {
-            sums.copy_within(row * pitch..row * pitch + width, row * width);
-        }
-        crate::convert::f32_to_f16(&sums[..to.len()], to);
     }
 }
 

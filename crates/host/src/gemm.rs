@@ -22,7 +22,8 @@
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | blocking for the caches, and tasks for the threads |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
-//! | `prepacked`, `unfold`, `fir` | what convolutions add: rows packed once, columns read from an image, weighted sums of shifted rows |
+//! | `prepacked`, `unfold`, `fir` | what convolutions of channels-first images add: rows packed once, columns read from an image, weighted sums of shifted rows |
+//! | `strip`, `gather`, `taps`, `winograd` | the same of channels-last images: columns packed once, rows gathered from an image, weighted sums of pixels, transforms of 3 × 3 filters |
 //! | `vector` | the operations that the kernels need of an instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
@@ -34,8 +35,9 @@ use crate::sync::{self, lock};
 mod drive;
 mod error;
 mod finish;
-// For instruction sets that convert fp16 in parallel with multiply-adds: AVX-512.
 mod fir;
+mod gather;
+// For instruction sets that convert fp16 in parallel with multiply-adds: AVX-512.
 #[cfg(target_arch = "x86_64")]
 mod halves;
 mod isa;
@@ -43,22 +45,30 @@ mod pack;
 mod prepacked;
 mod scratch;
 mod skinny;
+mod strip;
+mod taps;
 mod tile;
 mod unfold;
 mod vector;
 mod view;
+mod winograd;
 use drive::Product;
 pub use error::GemmError;
-use finish::{Finish, Store, StridedOutput};
+pub(crate) use finish::Store;
+use finish::{Finish, StridedOutput};
 pub(crate) use fir::fir;
+pub(crate) use gather::{Gather, TapRun};
 use isa::Kernels;
 pub(crate) use prepacked::{Columns, Panels};
 pub(crate) use scratch::with_scratch;
+pub(crate) use strip::{BLOCK, PITCH, Results, Runs, Strip, panel_width, tile_rows};
+pub(crate) use taps::{Tap, Taps};
 pub use unfold::Pixels;
 pub(crate) use unfold::{SLACK, Unfolded};
 use vector::{ElementType, Factor};
 use view::Grid;
 pub use view::{View, ViewMut};
+pub(crate) use winograd::{SPAN, TILE, TilePixels, TileSums, VALUES, filter};
 
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,24 @@ pub fn for_each_range(n: usize, per_task: usize, task: impl Fn(Range<usize>) + S
     });
 }
 
+/// As [`for_each_range`], with tasks that may fail.
+///
+/// # Errors
+/// An error of one of the tasks; the others run all the same.
+pub fn try_for_each_range<E: Send>(
+    n: usize,
+    per_task: usize,
+    task: impl Fn(Range<usize>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failed = std::sync::Mutex::new(None);
+    for_each_range(n, per_task, |range| {
+        if let Err(error) = task(range) {
+            *sync::lock(&failed) = Some(error);
+        }
+    });
+    sync::into_inner(failed).map_or(Ok(()), Err)
+}
+
 /// The number of threads that work on one parallel loop at this time.
 #[derive(Default)]
 struct Team(AtomicUsize);

@@ -1,13 +1,14 @@
-//! Depthwise convolutions: sums of shifted rows, one channel at a time.
+//! Depthwise convolutions with channels first: sums of shifted rows, one channel at a time.
 
-use super::{Conv, ConvEpilogue, Image, Pixel};
+use super::first::{First, Pixel};
+use super::{ConvEpilogue, Image};
 use crate::gemm::{GemmError, SLACK, fir, with_scratch};
 use crate::pool;
 
 /// Multiply-adds of a task.
 const TASK: usize = 128 << 10;
 
-impl Conv {
+impl First {
     pub(super) fn depthwise<T: Pixel>(
         &self,
         image: Image<'_>,

@@ -8,7 +8,7 @@
 use half::f16;
 
 use super::{ConvShape, Image, Pixels};
-use crate::gemm::{GemmError, SLACK};
+use crate::gemm::SLACK;
 use crate::{convert, pool, vectorize};
 
 /// Spatial axes of a layout; missing ones come first and have extent 1.
@@ -145,33 +145,6 @@ impl Padded {
     /// Elements of the copy of some channels, with what packing may read after them.
     pub(super) fn len(&self, channels: usize) -> usize {
         self.block * channels + SLACK
-    }
-
-    /// # Errors
-    /// [`GemmError::OutOfBounds`] if an element of the image is not in its memory.
-    pub(super) fn check(&self, image: &Image<'_>, channels: usize) -> Result<(), GemmError> {
-        let len = match image.pixels {
-            Pixels::F32(s) => s.len(),
-            Pixels::F16(s) => s.len(),
-        };
-        let missing = AXES.saturating_sub(image.strides.len());
-        let extents = self.axes[missing..].iter().map(|a| a.input);
-        let spans = std::iter::once((channels, image.channel)).chain(extents.zip(image.strides.iter().copied()));
-        let (mut low, mut high) = (Some(image.origin), Some(image.origin));
-        for (extent, stride) in spans {
-            let span = (extent - 1).checked_mul(stride.unsigned_abs());
-            if stride < 0 {
-                low = low.and_then(|n| n.checked_sub(span?));
-            } else {
-                high = high.and_then(|n| n.checked_add(span?));
-            }
-        }
-        if low.is_some() && high.is_some_and(|high| high < len) {
-            return Ok(());
-        }
-        let (row_stride, col_stride) = (image.channel, image.strides.last().copied().unwrap_or(1));
-        let cols = self.axes.iter().map(|a| a.input).product();
-        Err(GemmError::OutOfBounds { rows: channels, cols, row_stride, col_stride, offset: image.origin, len })
     }
 
     /// Copies channels to the first [`len`](Self::len) elements of `to`, with zeros around them.

@@ -1,16 +1,18 @@
 //! Pooling: the largest element, a mean, or the root of a sum of squares under a sliding window.
 //!
-//! A channel is copied with its padding ([`Padded`]); then a result is combined from elements at
+//! With channels first, a channel is copied with its padding ([`Padded`]); then a result is combined from elements at
 //! fixed distances, and neighboring results are computed together. Padding is −∞ for a maximum and
-//! zero for sums, so it changes no result.
+//! zero for sums, so it changes no result. With channels last, pixels are combined in place.
 //!
 //! Invariants: taps are combined in row-major order, sums in fp64 and divided once. A NaN under the
 //! window gives NaN, and of equal largest elements the first one is kept (zeros have signs).
 
+use super::first::Pixel;
+use super::last::Last;
 use super::padded::Padded;
-use super::{ConvShape, Image, ImageMut, Pixel};
-use crate::gemm::{GemmError, View, with_scratch};
-use crate::{pool, vectorize};
+use super::{ConvShape, Image, ImageMut, Layout, Pixels, PixelsMut};
+use crate::gemm::{GemmError, Results, Store, with_scratch};
+use crate::{convert, pool, vectorize};
 
 /// Results that are computed together: a few vectors on every processor.
 const BLOCK: usize = 32;
@@ -47,6 +49,7 @@ pub struct Pooling {
     shape: ConvShape,
     function: PoolFunction,
     padded: Padded,
+    last: Last,
     /// The divisor of each result of a channel, for means.
     counts: Vec<f64>,
 }
@@ -63,6 +66,7 @@ impl Pooling {
         let volume = |e: &[usize]| e.iter().try_fold(1usize, |n, &k| n.checked_mul(k));
         let room = volume(&shape.input)?.checked_add(volume(&shape.output)?).filter(|&n| n <= PLACES)? * 16;
         let padded = Padded::new(&shape, true).filter(|p| p.len(1) <= room.max(1 << 16))?;
+        let last = Last::new(&shape, true)?;
         let ends = match &function {
             PoolFunction::Mean => {
                 shape.input.iter().zip(&shape.pad).map(|(n, pad)| n.checked_add(*pad)).collect::<Option<Vec<_>>>()?
@@ -86,7 +90,7 @@ impl Pooling {
             counts = counts.iter().flat_map(|n| along.iter().map(move |m| n * *m as f64)).collect();
         }
         counts.iter_mut().for_each(|n| *n = n.max(1.0));
-        Some(Pooling { shape, function, padded, counts })
+        Some(Pooling { shape, function, padded, last, counts })
     }
 
     /// Computes one image. With `round`, an fp32 result is rounded to the nearest fp16 value.
@@ -96,20 +100,79 @@ impl Pooling {
     pub fn run(&self, image: Image<'_>, out: ImageMut<'_>, round: bool) -> Result<(), GemmError> {
         let places: usize = self.shape.output.iter().product();
         let channels = self.shape.channels;
-        match &out {
-            ImageMut::F32(s) => drop(View::row_major(s, channels, places)?),
-            ImageMut::F16(s) => drop(View::row_major(s, channels, places)?),
+        out.check(channels, places)?;
+        image.check(channels, &self.shape.input)?;
+        let Layout::ChannelsLast(pitch) = out.layout else {
+            return match out.pixels {
+                PixelsMut::F32(out) => self.typed(image, &mut out[..channels * places], places, round),
+                PixelsMut::F16(out) => self.typed(image, &mut out[..channels * places], places, round),
+            };
+        };
+        if !self.last.takes(&image) {
+            return Err(GemmError::Layout);
         }
-        self.padded.check(&image, channels)?;
-        match out {
-            ImageMut::F32(out) => self.typed(image, &mut out[..channels * places], places, round),
-            ImageMut::F16(out) => self.typed(image, &mut out[..channels * places], places, round),
+        let end = (places - 1) * pitch + channels;
+        match (self.function == PoolFunction::Max, out.pixels) {
+            (true, PixelsMut::F32(out)) => self.largest_last(&image, Store::F32(out.as_mut_ptr()), pitch, round),
+            (true, PixelsMut::F16(out)) => self.largest_last(&image, Store::F16(out.as_mut_ptr()), pitch, round),
+            (false, PixelsMut::F32(out)) => self.sums_last(&image, &mut out[..end], pitch, round)?,
+            (false, PixelsMut::F16(out)) => self.sums_last(&image, &mut out[..end], pitch, round)?,
         }
+        Ok(())
+    }
+
+    /// True if the pooling is worth threads.
+    fn parallel(&self) -> bool {
+        let work = self.padded.run().saturating_mul(self.padded.steps.len()).max(self.padded.len(1));
+        work.saturating_mul(self.shape.channels) >= PARALLEL
+    }
+
+    /// The largest pixels of a channels-last image, for results that were checked.
+    fn largest_last(&self, image: &Image<'_>, store: Store, pitch: usize, round: bool) {
+        let out = Results { store, pitch, bias: std::ptr::null(), round };
+        // SAFETY: the image and the results were checked, and the results are borrowed exclusively.
+        unsafe { self.last.pixels(image, None, out, None, self.parallel()) };
+    }
+
+    /// Means, or roots of sums of squares, of a channels-last image.
+    fn sums_last<T: Pixel>(
+        &self,
+        image: &Image<'_>,
+        out: &mut [T],
+        pitch: usize,
+        round: bool,
+    ) -> Result<(), GemmError> {
+        let (channels, places) = (self.shape.channels, self.shape.output.iter().product::<usize>());
+        let per_task = if self.parallel() { places.div_ceil(4 * pool::threads()) } else { places };
+        pool::try_for_each_chunk_mut(out, per_task * pitch, |task, out| {
+            with_scratch([channels, 2 * channels, 0], |[pixel, sums, _]| {
+                let sums: &mut [f64] = bytemuck::cast_slice_mut(sums);
+                for (i, out) in out.chunks_mut(pitch).enumerate() {
+                    let place = task * per_task + i;
+                    sums.fill(0.0);
+                    self.last.each_tap(image, place, |at| {
+                        match image.pixels {
+                            Pixels::F32(s) => pixel.copy_from_slice(&s[at..at + channels]),
+                            Pixels::F16(s) => convert::f16_to_f32(&s[at..at + channels], pixel),
+                        }
+                        add(pixel, sums, self.function == PoolFunction::L2);
+                    });
+                    match self.counts.get(place) {
+                        Some(count) => sums.iter_mut().for_each(|s| *s /= count),
+                        None => sums.iter_mut().for_each(|s| *s = s.sqrt()),
+                    }
+                    for (pixel, sum) in pixel.iter_mut().zip(&*sums) {
+                        *pixel = *sum as f32;
+                    }
+                    T::store(pixel, channels, &mut out[..channels], channels, round);
+                }
+            })
+        })
     }
 
     fn typed<T: Pixel>(&self, image: Image<'_>, out: &mut [T], places: usize, round: bool) -> Result<(), GemmError> {
         let work = self.padded.run().saturating_mul(self.padded.steps.len()).max(self.padded.len(1));
-        let parallel = work.saturating_mul(self.shape.channels) >= PARALLEL;
+        let parallel = self.parallel();
         let channels = if parallel { (TASK / work).max(1) } else { self.shape.channels };
         pool::try_for_each_chunk_mut(out, channels * places, |task, out| {
             self.channels(image, task * channels, out, places, round)
@@ -183,6 +246,16 @@ impl Pooling {
     }
 }
 
+/// Adds the elements, or their squares.
+fn add(pixel: &[f32], sums: &mut [f64], squares: bool) {
+    vectorize!({
+        for (sum, v) in sums.iter_mut().zip(pixel) {
+            let v = f64::from(*v);
+            *sum += if squares { v * v } else { v };
+        }
+    });
+}
+
 /// The largest of the elements at the distances `taps`, for each position.
 fn largest(plane: &[f32], taps: &[usize], to: &mut [f32]) {
     vectorize!({
@@ -221,7 +294,6 @@ mod tests {
     use half::f16;
     use proptest::prelude::*;
 
-    use super::super::Pixels;
     use super::*;
     use crate::random::Rng;
 
@@ -263,6 +335,10 @@ mod tests {
         }
     }
 
+    fn first(pixels: PixelsMut<'_>) -> ImageMut<'_> {
+        ImageMut { pixels, layout: Layout::ChannelsFirst }
+    }
+
     fn same(a: f32, b: f32) -> bool {
         a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
     }
@@ -296,9 +372,33 @@ mod tests {
         let image = Image { pixels, origin: 0, channel: volume as isize, strides: &strides };
         let pooling = Pooling::new(shape.clone(), function.clone()).expect("a shape that fits");
         let mut found = vec![f32::NAN; shape.channels * places];
-        pooling.run(image, ImageMut::F32(&mut found), false).unwrap();
+        pooling.run(image, first(PixelsMut::F32(&mut found)), false).unwrap();
         let mut stored = vec![f16::NAN; shape.channels * places];
-        pooling.run(image, ImageMut::F16(&mut stored), true).unwrap();
+        pooling.run(image, first(PixelsMut::F16(&mut stored)), true).unwrap();
+        // The same with channels last, and a gap between pixels.
+        let pitch = shape.channels + 1;
+        let spread = |x: &[f32]| {
+            let mut spread = vec![f32::NAN; volume * pitch];
+            for (i, v) in x.iter().enumerate() {
+                spread[i % volume * pitch + i / volume] = *v;
+            }
+            spread
+        };
+        let x_last = spread(&x);
+        let halves: Vec<f16> = x_last.iter().map(|v| f16::from_f32(*v)).collect();
+        let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&x_last) };
+        let strides: Vec<isize> = strides.iter().map(|s| s * pitch as isize).collect();
+        let image = Image { pixels, origin: 0, channel: 1, strides: &strides };
+        let layout = Layout::ChannelsLast(shape.channels);
+        let mut last = vec![f32::NAN; shape.channels * places];
+        pooling.run(image, ImageMut { pixels: PixelsMut::F32(&mut last), layout }, false).unwrap();
+        let mut stored_last = vec![f16::NAN; shape.channels * places];
+        pooling.run(image, ImageMut { pixels: PixelsMut::F16(&mut stored_last), layout }, true).unwrap();
+        for (i, found) in found.iter().enumerate() {
+            let at = i % places * shape.channels + i / places;
+            assert!(same(last[at], *found), "{i}: {}, not {found} ({shape:?}, {function:?})", last[at]);
+            assert!(same(stored_last[at].to_f32(), f16::from_f32(*found).to_f32()), "{i}: {}", stored_last[at]);
+        }
         for (i, (found, stored)) in found.iter().zip(&stored).enumerate() {
             let channel = &x[i / places * volume..][..volume];
             let wanted = reference(&shape, &function, channel, i % places);
@@ -398,9 +498,9 @@ mod tests {
         let pooling = new(shape, PoolFunction::Mean).unwrap();
         let (x, mut out) = (vec![1.0f32; 32], vec![0.0f32; 8]);
         let image = |x, origin| Image { pixels: Pixels::F32(x), origin, channel: 16, strides: &[4, 1] };
-        assert!(pooling.run(image(&x, 0), ImageMut::F32(&mut out), false).is_ok());
-        assert!(pooling.run(image(&x, 1), ImageMut::F32(&mut out), false).is_err());
-        assert!(pooling.run(image(&x[1..], 0), ImageMut::F32(&mut out), false).is_err());
-        assert!(pooling.run(image(&x, 0), ImageMut::F32(&mut out[1..]), false).is_err());
+        assert!(pooling.run(image(&x, 0), first(PixelsMut::F32(&mut out)), false).is_ok());
+        assert!(pooling.run(image(&x, 1), first(PixelsMut::F32(&mut out)), false).is_err());
+        assert!(pooling.run(image(&x[1..], 0), first(PixelsMut::F32(&mut out)), false).is_err());
+        assert!(pooling.run(image(&x, 0), first(PixelsMut::F32(&mut out[1..])), false).is_err());
     }
 }

@@ -8,6 +8,10 @@ fn values(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(|_| ((random.uniform() * 2048.0 - 1024.0).round() / 1024.0) as f32).collect()
 }
 
+fn first(pixels: &mut [f32]) -> ImageMut<'_> {
+    ImageMut { pixels: PixelsMut::F32(pixels), layout: Layout::ChannelsFirst }
+}
+
 /// The convolution by its definition, in fp64.
 fn reference(s: &ConvShape, x: &[f32], w: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
     let volume = |e: &[usize]| e.iter().product::<usize>();
@@ -45,48 +49,76 @@ fn reference(s: &ConvShape, x: &[f32], w: &[f32], bias: Option<&[f32]>) -> Vec<f
     out
 }
 
+/// Runs a shape with both layouts.
 fn check(shape: ConvShape, half: bool, finite: bool, gap: usize, seed: u64) {
+    let taps = shape.kernel.iter().product::<usize>();
     let volume: usize = shape.input.iter().product();
-    let (row, taps) = (volume + gap, shape.kernel.iter().product::<usize>());
     let x = values(shape.channels * volume, seed);
     let w = values(shape.outputs * shape.channels / shape.groups * taps, seed + 1);
     let bias = values(shape.outputs, seed + 2);
-    let conv = Conv::new(shape.clone(), finite).expect("a shape that fits");
+    let wanted = reference(&shape, &x, &w, Some(&bias));
+    let first = Conv::new(shape.clone(), finite).expect("a shape that fits");
+    compare(&first, false, half, gap, [&x, &w, &bias], &wanted);
+    // Some depthwise shapes have channels first only.
+    let lacks = shape.channels == shape.groups && shape.groups > 1 && (!finite || shape.outputs != shape.groups);
+    let last = Conv::channels_last(shape.clone(), finite);
+    assert_eq!(last.is_none(), lacks, "{shape:?}");
+    if let Some(last) = last {
+        compare(&last, true, half, gap, [&x, &w, &bias], &wanted);
+    }
+}
+
+/// Compares a convolution with the sums of the definition, channels first. Channels, or pixels if
+/// the channels are `last`, have a gap between them.
+fn compare(conv: &Conv, last: bool, half: bool, gap: usize, [x, w, bias]: [&[f32]; 3], wanted: &[f64]) {
+    let shape = conv.shape();
+    let (volume, places): (usize, usize) = (shape.input.iter().product(), shape.output.iter().product());
     let mut packed = vec![f32::NAN; conv.packed_len()];
     if half {
         let w: Vec<f16> = w.iter().map(|v| f16::from_f32(*v)).collect();
         conv.pack(Weights::F16(&w), &mut packed).unwrap();
     } else {
-        conv.pack(Weights::F32(&w), &mut packed).unwrap();
+        conv.pack(Weights::F32(w), &mut packed).unwrap();
     }
-    // Channels with a gap of NaN between them.
-    let mut spread = vec![f32::NAN; shape.channels * row];
-    for (from, to) in x.chunks(volume).zip(spread.chunks_mut(row)) {
-        to[..volume].copy_from_slice(from);
+    // Where element `i` of channel `c` is; NaN between them.
+    let pitch = if last { shape.channels + gap } else { volume + gap };
+    let at = |c: usize, i: usize| if last { i * pitch + c } else { c * pitch + i };
+    let mut spread = vec![f32::NAN; if last { volume } else { shape.channels } * pitch];
+    for (i, v) in x.iter().enumerate() {
+        spread[at(i / volume, i % volume)] = *v;
     }
     let halves: Vec<f16> = spread.iter().map(|v| f16::from_f32(*v)).collect();
-    let mut strides = vec![1isize; shape.input.len()];
+    let mut strides = vec![if last { pitch as isize } else { 1 }; shape.input.len()];
     for a in (1..strides.len()).rev() {
         strides[a - 1] = strides[a] * shape.input[a] as isize;
     }
     let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&spread) };
-    let image = Image { pixels, origin: 0, channel: row as isize, strides: &strides };
-    let wanted = reference(&shape, &x, &w, Some(&bias));
-    let epilogue = ConvEpilogue { bias: Some(&bias), round: half };
-    let mut found = vec![f32::NAN; wanted.len()];
-    conv.run(image, &packed, ImageMut::F32(&mut found), epilogue).unwrap();
-    let mut stored = vec![f16::NAN; wanted.len()];
-    conv.run(image, &packed, ImageMut::F16(&mut stored), epilogue).unwrap();
-    for (i, ((found, wanted), stored)) in found.iter().zip(&wanted).zip(&stored).enumerate() {
-        // One rounding of fp32 for each product of at most 1; sums of a few of them are about 1.
-        let depth = shape.channels / shape.groups * taps;
-        let bound =
-            (depth + 8) as f64 * 2f64.powi(-24) * (1.0 + wanted.abs()) + if half { wanted.abs() / 2048.0 } else { 0.0 };
-        assert!((f64::from(*found) - wanted).abs() <= bound, "{i}: {found}, not {wanted} ({shape:?})");
+    let image = Image { pixels, origin: 0, channel: if last { 1 } else { pitch as isize }, strides: &strides };
+    let epilogue = ConvEpilogue { bias: Some(bias), round: half, finish: None };
+    let width = if last { shape.outputs + gap } else { places };
+    let layout = if last { Layout::ChannelsLast(width) } else { Layout::ChannelsFirst };
+    let mut found = vec![f32::NAN; if last { places * width } else { wanted.len() }];
+    conv.run(image, &packed, ImageMut { pixels: PixelsMut::F32(&mut found), layout }, epilogue).unwrap();
+    let mut stored = vec![f16::NAN; found.len()];
+    conv.run(image, &packed, ImageMut { pixels: PixelsMut::F16(&mut stored), layout }, epilogue).unwrap();
+    // One rounding of fp32 for each product of at most 1; sums of a few of them are about 1.
+    let depth = w.len() / shape.outputs;
+    for (i, wanted) in wanted.iter().enumerate() {
+        let at = if last { i % places * width + i / places } else { i };
+        let (found, stored) = (found[at], stored[at]);
+        // Transformed 3 × 3 filters have about twice the error.
+        let factor = if last && shape.kernel == [3, 3] { 2.0 } else { 1.0 };
+        let sum = factor * (depth + 8) as f64 * 2f64.powi(-24) * (1.0 + wanted.abs());
+        let bound = sum + if half { wanted.abs() / 2048.0 } else { 0.0 };
+        assert!((f64::from(found) - wanted).abs() <= bound, "{i}: {found}, not {wanted} (last: {last}, {shape:?})");
         if half {
-            assert_eq!(f16::from_f32(*found).to_bits(), stored.to_bits(), "{i}: rounded once ({shape:?})");
+            assert_eq!(f16::from_f32(found).to_bits(), stored.to_bits(), "{i}: rounded once (last: {last}, {shape:?})");
         }
     }
+    let between = |v: &[f32]| v.chunks(width).all(|pixel| pixel[shape.outputs..].iter().all(|v| v.is_nan()));
+    assert!(!last || between(&found), "something was written between pixels ({shape:?})");
+    let stored: Vec<f32> = stored.iter().map(|v| v.to_f32()).collect();
+    assert!(!last || between(&stored), "something was written between pixels ({shape:?})");
 }
 
 fn shapes() -> impl Strategy<Value = ConvShape> {
@@ -162,6 +194,11 @@ fn large_shapes_give_the_sums_of_the_definition() {
         flat(256, 64, 1, 14, 1, 1, 1, 0),
         flat(96, 40, 1, 1, 1, 1, 1, 0),
         flat(64, 48, 4, 2, 1, 1, 1, 0),
+        flat(104, 104, 13, 28, 3, 1, 1, 1),
+        flat(256, 200, 2, 12, 3, 1, 1, 1),
+        flat(64, 64, 1, 29, 3, 1, 1, 1),
+        flat(40, 24, 1, 14, 3, 1, 1, 0),
+        flat(130, 300, 1, 13, 3, 1, 1, 2),
     ]
     .into_iter()
     .enumerate()
@@ -192,10 +229,100 @@ fn a_tap_that_sees_only_padding_still_multiplies_infinity_by_zero() {
         let mut packed = vec![0.0; conv.packed_len()];
         conv.pack(Weights::F32(&weights), &mut packed).unwrap();
         let image = Image { pixels: Pixels::F32(&[1.0, 2.0]), origin: 0, channel: 2, strides: &[1] };
-        conv.run(image, &packed, ImageMut::F32(&mut sums), ConvEpilogue::default()).unwrap();
+        conv.run(image, &packed, first(&mut sums), ConvEpilogue::default()).unwrap();
         assert_eq!(sums.iter().any(|v| v.is_nan()), nan);
     }
     assert!(!Weights::F32(&weights).is_finite());
+}
+
+/// Transformed tiles would spread NaN and infinity to results that do not see them.
+#[test]
+fn what_is_not_finite_reaches_only_the_results_that_see_it() {
+    let side = 24;
+    let shape = ConvShape {
+        channels: 32,
+        outputs: 48,
+        groups: 1,
+        input: vec![side; 2],
+        output: vec![side; 2],
+        kernel: vec![3, 3],
+        strides: vec![1, 1],
+        dilations: vec![1, 1],
+        pad: vec![1, 1],
+    };
+    let (conv, w) = (Conv::channels_last(shape.clone(), true).unwrap(), values(48 * 32 * 9, 1));
+    let mut packed = vec![0.0; conv.packed_len()];
+    conv.pack(Weights::F32(&w), &mut packed).unwrap();
+    for special in [f32::NAN, f32::INFINITY, 1e30] {
+        let mut x = values(32 * side * side, 2);
+        x[(9 * side + 13) * 32 + 5] = special;
+        let mut found = vec![0.0; 48 * side * side];
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[side as isize * 32, 32] };
+        let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(48) };
+        conv.run(image, &packed, out, ConvEpilogue::default()).unwrap();
+        for (i, v) in found.iter().enumerate() {
+            let (y, x) = (i / 48 / side, i / 48 % side);
+            let sees = y.abs_diff(9) <= 1 && x.abs_diff(13) <= 1;
+            assert!(sees || v.abs() < 300.0, "{special}: {v} at {y}, {x}");
+            assert!(!sees || !special.is_nan() || v.is_nan(), "{special}: {v} at {y}, {x}");
+        }
+    }
+}
+
+/// Every result is finished once, after it was computed.
+#[test]
+fn results_are_finished_once() {
+    let shape = |channels, outputs, groups, size: usize, kernel| ConvShape {
+        channels,
+        outputs,
+        groups,
+        input: vec![size; 2],
+        output: vec![size; 2],
+        kernel: vec![kernel; 2],
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        pad: vec![kernel / 2; 2],
+    };
+    for shape in [
+        shape(64, 40, 1, 33, 3),
+        shape(64, 256, 1, 12, 3),
+        shape(128, 96, 1, 40, 1),
+        shape(300, 320, 1, 3, 1),
+        shape(64, 64, 64, 40, 5),
+        shape(64, 64, 8, 20, 3),
+        shape(3, 5, 1, 4, 3),
+    ] {
+        let (channels, outputs, size) = (shape.channels, shape.outputs, shape.input[0]);
+        let conv = Conv::channels_last(shape.clone(), true).unwrap();
+        let mut packed = vec![0.0; conv.packed_len()];
+        let taps = shape.kernel.iter().product::<usize>();
+        conv.pack(Weights::F32(&values(outputs * channels / shape.groups * taps, 1)), &mut packed).unwrap();
+        let x = values(channels * size * size, 2);
+        let strides = [(size * channels) as isize, channels as isize];
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides };
+        let pitch = outputs + 3;
+        let run = |finish| {
+            let mut out = vec![7.0f32; size * size * pitch];
+            let to = ImageMut { pixels: PixelsMut::F32(&mut out), layout: Layout::ChannelsLast(pitch) };
+            conv.run(image, &packed, to, ConvEpilogue { finish, ..ConvEpilogue::default() }).unwrap();
+            out
+        };
+        let counts: Vec<std::sync::atomic::AtomicUsize> = (0..size * size).map(|_| Default::default()).collect();
+        let double = |places: std::ops::Range<usize>, pixels: PixelsMut<'_>| {
+            let PixelsMut::F32(pixels) = pixels else { panic!("fp16") };
+            assert_eq!(pixels.len(), (places.len() - 1) * pitch + outputs);
+            for (place, pixel) in places.zip(pixels.chunks_mut(pitch)) {
+                counts[place].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                pixel[..outputs].iter_mut().for_each(|v| *v *= 2.0);
+            }
+        };
+        let (plain, finished) = (run(None), run(Some(Finish(&double))));
+        assert!(counts.iter().all(|n| n.load(std::sync::atomic::Ordering::Relaxed) == 1), "{shape:?}");
+        for (i, (a, b)) in plain.iter().zip(&finished).enumerate() {
+            let wanted = if i % pitch < outputs { a * 2.0 } else { *a };
+            assert_eq!(wanted.to_bits(), b.to_bits(), "{i} of {shape:?}");
+        }
+    }
 }
 
 #[test]
@@ -216,7 +343,7 @@ fn memory_that_does_not_fit_is_refused() {
     let (x, mut out) = (vec![0.0f32; 32], vec![0.0f32; 16]);
     let run = |x: &[f32], origin, channel, strides: &[isize], packed: &[f32], out: &mut [f32]| {
         let image = Image { pixels: Pixels::F32(x), origin, channel, strides };
-        conv.run(image, packed, ImageMut::F32(out), ConvEpilogue::default())
+        conv.run(image, packed, first(out), ConvEpilogue::default())
     };
     assert!(run(&x, 0, 16, &[4, 1], &packed, &mut out).is_ok());
     assert!(run(&x[..31], 0, 16, &[4, 1], &packed, &mut out).is_err());
@@ -225,6 +352,20 @@ fn memory_that_does_not_fit_is_refused() {
     assert!(run(&x, 0, isize::MAX, &[4, 1], &packed, &mut out).is_err());
     assert!(run(&x, 0, 16, &[4, 1], &packed[1..], &mut out).is_err());
     assert!(run(&x, 0, 16, &[4, 1], &packed, &mut out[1..]).is_err());
+    let last = Conv::channels_last(shape.clone(), true).unwrap();
+    let packed = vec![0.0; last.packed_len()];
+    let run = |channel, strides: &[isize], packed: &[f32], out: &mut [f32], layout| {
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel, strides };
+        last.run(image, packed, ImageMut { pixels: PixelsMut::F32(out), layout }, ConvEpilogue::default())
+    };
+    let dense = Layout::ChannelsLast(1);
+    assert!(run(1, &[8, 2], &packed, &mut out, dense).is_ok());
+    assert!(run(16, &[4, 1], &packed, &mut out, dense).is_err());
+    assert!(run(1, &[8, 2], &packed, &mut out, Layout::ChannelsFirst).is_err());
+    assert!(run(1, &[8, 2], &packed, &mut out, Layout::ChannelsLast(0)).is_err());
+    assert!(run(1, &[8, 2], &packed[1..], &mut out, dense).is_err());
+    assert!(run(1, &[8, 2], &packed, &mut out[1..], dense).is_err());
+    assert!(run(1, &[8], &packed, &mut out, dense).is_err());
     for broken in [
         ConvShape { groups: 3, ..shape.clone() },
         ConvShape { strides: vec![0, 1], ..shape.clone() },

@@ -64,6 +64,9 @@ pub enum GemmError {
     /// `accumulate` with an fp16 output.
     #[error("only an fp32 output can accumulate")]
     Accumulate,
+    /// An image does not have its channels where the convolution has them.
+    #[error("the channels of an image are first where they should be last, or last where they should be first")]
+    Layout,
     /// Scratch memory could not be allocated.
     #[error(transparent)]
     Alloc(#[from] AllocError),

@@ -8,8 +8,9 @@ use half::f16;
 
 use crate::convert;
 
+/// The address of the first element of an output, by its type.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Store {
+pub(crate) enum Store {
     F32(*mut f32),
     F16(*mut f16),
 }

@@ -16,9 +16,13 @@
 //! The portable set multiplies and adds in two roundings, the others in one.
 
 use super::fir::Fir;
+use super::gather::GatherKernel;
 use super::pack::{Pack, Prefetch};
 use super::skinny::{Dot, Stream};
+use super::strip::StripKernel;
+use super::taps::TapsKernel;
 use super::tile::{PanelBlock, Spot, Tile};
+use super::winograd::{TilePixelsKernel, TileSumsKernel};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -53,6 +57,22 @@ pub(super) struct Kernels {
     pub stream: unsafe fn(&Stream),
     /// [`super::fir::weighted`].
     pub fir: unsafe fn(&Fir<'_>),
+    /// `strips[m - 1][v - 1]` is [`super::strip::strip`] of `m` rows and `v` vectors.
+    pub strips: &'static [&'static [StripKernel]],
+    /// [`super::gather::gather`] of fp32.
+    pub gather: GatherKernel,
+    /// The same of fp16.
+    pub gather_f16: GatherKernel,
+    /// [`super::taps::taps`] of fp32.
+    pub taps: TapsKernel,
+    /// The same of fp16.
+    pub taps_f16: TapsKernel,
+    /// [`super::winograd::tile_pixels`] of fp32.
+    pub tile_pixels: TilePixelsKernel,
+    /// The same of fp16.
+    pub tile_pixels_f16: TilePixelsKernel,
+    /// [`super::winograd::tile_sums`].
+    pub tile_sums: TileSumsKernel,
     /// Kernels for panels of fp16 columns, if the set widens them at no cost.
     pub halves: Option<Halves>,
 }
@@ -96,6 +116,8 @@ impl PanelBlock<'_> {
 macro_rules! kernels {
     (@row $column:ty, 2, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>] };
     (@row $column:ty, 3, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>, tile::<$column, $m, 3>] };
+    (@strips 2, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>] };
+    (@strips 3, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>, strip::<$m, 3>] };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? ) => { None };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
@@ -138,6 +160,40 @@ macro_rules! kernels {
             // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::fir::weighted::<$simd>(job) }
         }
+        $(#[$features])?
+        unsafe fn strip<const M: usize, const N: usize>(job: &$crate::gemm::strip::Strip) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::strip::strip::<$simd, M, N>(job) }
+        }
+        $(#[$features])?
+        unsafe fn gather<C: $crate::gemm::vector::Element>(
+            job: &$crate::gemm::gather::Gather<'_>,
+            pixels: *const u8,
+            first: usize,
+            count: usize,
+            to: *mut f32,
+        ) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::gather::gather::<$simd, C>(job, pixels, first, count, to) }
+        }
+        $(#[$features])?
+        unsafe fn taps<C: $crate::gemm::vector::Element>(job: &$crate::gemm::taps::Taps<'_>, from: *const u8) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::taps::taps::<$simd, C>(job, from) }
+        }
+        $(#[$features])?
+        unsafe fn tile_pixels<C: $crate::gemm::vector::Element>(
+            job: &$crate::gemm::winograd::TilePixels<'_>,
+            pixels: *const u8,
+        ) -> bool {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::winograd::tile_pixels::<$simd, C>(job, pixels) }
+        }
+        $(#[$features])?
+        unsafe fn tile_sums(job: &$crate::gemm::winograd::TileSums) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::winograd::tile_sums::<$simd>(job) }
+        }
         const ROWS: usize = [$($m),*].len();
         /// The kernels of this set.
         pub(in crate::gemm) static KERNELS: $crate::gemm::isa::Kernels = $crate::gemm::isa::Kernels {
@@ -150,6 +206,14 @@ macro_rules! kernels {
             dot,
             stream,
             fir,
+            strips: &[$($crate::gemm::isa::kernels!(@strips $v, $m)),*],
+            gather: gather::<f32>,
+            gather_f16: gather::<half::f16>,
+            taps: taps::<f32>,
+            taps_f16: taps::<half::f16>,
+            tile_pixels: tile_pixels::<f32>,
+            tile_pixels_f16: tile_pixels::<half::f16>,
+            tile_sums,
             halves: $crate::gemm::isa::kernels!(@halves $simd, [$($m)*] x $v, $(#[$features])? $($halves)?),
         };
     };

@@ -33,6 +33,8 @@ pub(super) trait Simd: Copy {
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`, with one rounding if the set has fused multiply-adds.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// For each value, `v` if it is larger than `best` or NaN, else `best`.
+    unsafe fn larger(best: Self::V, v: Self::V) -> Self::V;
     /// The sum of the values, in an order that depends on the set alone.
     unsafe fn sum(v: Self::V) -> f32;
     /// Vector `i` of the result holds value `i` of each vector.
@@ -78,6 +80,17 @@ pub(super) trait Simd: Copy {
         // SAFETY: there is room for 16, and `n` elements are writable.
         unsafe {
             Self::store(all.as_mut_ptr(), v);
+            std::ptr::copy_nonoverlapping(all.as_ptr(), to, n);
+        }
+    }
+
+    /// Rounds the first `n` values and stores them as fp16. `n` is at most `LANES`.
+    #[inline(always)]
+    unsafe fn store_f16_part(to: *mut f16, v: Self::V, n: usize) {
+        let mut all = [f16::ZERO; 16];
+        // SAFETY: there is room for 16, and `n` elements are writable.
+        unsafe {
+            Self::store_f16(all.as_mut_ptr(), v);
             std::ptr::copy_nonoverlapping(all.as_ptr(), to, n);
         }
     }

@@ -67,6 +67,11 @@ impl Simd for Avx2 {
         _mm256_fmadd_ps(a, b, c)
     }
     #[inline(always)]
+    unsafe fn larger(best: __m256, v: __m256) -> __m256 {
+        let taken = _mm256_or_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(v, best), _mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        _mm256_blendv_ps(best, v, taken)
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m256) -> f32 {
         let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
         let v = _mm_add_ps(v, _mm_movehl_ps(v, v));

@@ -73,6 +73,11 @@ impl Simd for Avx512 {
         _mm512_fmadd_ps(a, b, c)
     }
     #[inline(always)]
+    unsafe fn larger(best: __m512, v: __m512) -> __m512 {
+        let taken = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, best) | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        _mm512_mask_blend_ps(taken, best, v)
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {
         _mm512_reduce_add_ps(v)
     }
@@ -120,6 +125,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_part(to: *mut f32, v: __m512, n: usize) {
         _mm512_mask_storeu_ps(to, mask(n), v)
+    }
+    #[inline(always)]
+    unsafe fn store_f16_part(to: *mut f16, v: __m512, n: usize) {
+        _mm256_mask_storeu_epi16(to.cast(), mask(n), _mm512_cvtps_ph::<NEAREST>(v))
     }
 }
 

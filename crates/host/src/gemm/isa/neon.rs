@@ -79,6 +79,11 @@ impl Simd for Neon {
         vfmaq_f32(c, a, b)
     }
     #[inline(always)]
+    unsafe fn larger(best: float32x4_t, v: float32x4_t) -> float32x4_t {
+        let taken = vorrq_u32(vcgtq_f32(v, best), vmvnq_u32(vceqq_f32(v, v)));
+        vbslq_f32(taken, v, best)
+    }
+    #[inline(always)]
     unsafe fn sum(v: float32x4_t) -> f32 {
         vaddvq_f32(v)
     }

@@ -61,6 +61,10 @@ impl Simd for Portable {
         Self::add(Self::mul(a, b), c)
     }
     #[inline(always)]
+    unsafe fn larger(best: [f32; 4], v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] > best[i] || v[i].is_nan() { v[i] } else { best[i] })
+    }
+    #[inline(always)]
     unsafe fn sum(v: [f32; 4]) -> f32 {
         (v[0] + v[2]) + (v[1] + v[3])
     }

@@ -1,0 +1,462 @@
+//! Convolutions of channels-last images: the channels of a pixel are neighbors, and so are those of
+//! a result.
+//!
+//! The pixels under the filter are runs of channels, so a row of the product is gathered with whole
+//! vectors, without a padded copy of the image, and any stride or dilation costs the same. Vectors
+//! hold output channels, so small images fill them too. Results are written as the next convolution
+//! reads them.
+//!
+//! - Dense and grouped convolutions are products of gathered rows with packed weights
+//!   (`gemm::strip`). A task gathers some positions, block by block along K, and multiplies each
+//!   block with all panels of weights.
+//! - 3 × 3 filters over larger images are transformed (`winograd`).
+//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`).
+//!
+//! Sums add their products in order of taps, then channels.
+
+use std::ops::Range;
+
+use super::padded::{extents, strides};
+use super::winograd::Winograd;
+use super::{ConvShape, Finish, Image, PixelsMut, Weights};
+use crate::gemm::{
+    BLOCK, Gather, GemmError, PITCH, Results, Runs, Store, Strip, Tap, TapRun, Taps, panel_width, tile_rows,
+    with_scratch,
+};
+use crate::pool;
+
+/// Positions of a task: their gathered rows of one block stay in the L2 cache.
+const POSITIONS: usize = 104;
+
+/// Pixels that a task of a depthwise convolution or pooling combines.
+const TASK: usize = 128 << 10;
+
+/// Elements that stay in the L1 cache.
+const L1: usize = 4 << 10;
+
+const AXES: usize = 3;
+
+/// The geometry of a convolution; missing axes come first.
+#[derive(Clone, Debug)]
+pub(super) struct Last {
+    pub(super) input: [usize; AXES],
+    pub(super) output: [usize; AXES],
+    pub(super) steps: [usize; AXES],
+    pub(super) pad: [usize; AXES],
+    /// The taps that can see the input: their index in the filter, and their distance from where the
+    /// filter begins.
+    pub(super) taps: Vec<(usize, [usize; AXES])>,
+    /// Input channels of a group.
+    pub(super) channels: usize,
+    /// Output channels of a group.
+    pub(super) outputs: usize,
+    pub(super) groups: usize,
+    /// The tiles of a 3 × 3 filter that is transformed.
+    winograd: Option<Winograd>,
+}
+
+impl Last {
+    /// A convolution of a consistent shape; `None` if it cannot be addressed, or is depthwise and has
+    /// weights that are not `finite`.
+    pub(super) fn new(shape: &ConvShape, finite: bool) -> Option<Last> {
+        let [input, output, kernel] = [&shape.input, &shape.output, &shape.kernel].map(|e| extents(e));
+        let [steps, dilations] = [&shape.strides, &shape.dilations].map(|e| extents(e));
+        let mut pad = [0; AXES];
+        pad[AXES - shape.pad.len()..].copy_from_slice(&shape.pad);
+        for a in 0..AXES {
+            let reach =
+                (kernel[a] - 1).checked_mul(dilations[a])?.checked_add((output[a] - 1).checked_mul(steps[a])?)?;
+            reach.max(pad[a]).checked_add(input[a]).filter(|&n| n < isize::MAX as usize / 4)?;
+        }
+        let sees = |a: usize, at: usize| at + (output[a] - 1) * steps[a] >= pad[a] && at < pad[a] + input[a];
+        let count = kernel.iter().try_fold(1usize, |n, &k| n.checked_mul(k)).filter(|&n| n < 1 << 24)?;
+        let tap = |i: usize| {
+            let at = [i / kernel[2] / kernel[1], i / kernel[2] % kernel[1], i % kernel[2]];
+            (i, [0, 1, 2].map(|a| at[a] * dilations[a]))
+        };
+        let taps: Vec<_> = (0..count).map(tap).filter(|(_, at)| !finite || (0..AXES).all(|a| sees(a, at[a]))).collect();
+        let (channels, outputs) = (shape.channels / shape.groups, shape.outputs / shape.groups);
+        let mut last =
+            Last { input, output, steps, pad, taps, channels, outputs, groups: shape.groups, winograd: None };
+        if last.is_depthwise() && (!finite || outputs != 1) {
+            return None;
+        }
+        // The packed weights and the tables can be addressed.
+        last.depth().checked_mul(last.columns())?.checked_mul(last.groups).filter(|&n| n < isize::MAX as usize / 8)?;
+        if finite {
+            last.winograd = Winograd::new(&last);
+        }
+        Some(last)
+    }
+
+    fn is_depthwise(&self) -> bool {
+        self.channels == 1 && self.groups > 1
+    }
+
+    fn depth(&self) -> usize {
+        self.taps.len() * self.channels
+    }
+
+    /// Columns of the packed weights of a group: whole vectors.
+    pub(super) fn columns(&self) -> usize {
+        if self.is_depthwise() { 1 } else { self.outputs.next_multiple_of(panel_width().1) }
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    pub(super) fn packed_len(&self) -> usize {
+        self.direct_len() + self.winograd.as_ref().map_or(0, |_| Winograd::packed_len(self))
+    }
+
+    /// Values of the packed weights of a direct product, which come first.
+    fn direct_len(&self) -> usize {
+        self.groups * self.depth() * self.columns()
+    }
+
+    /// Panels of columns: the first column and the width of each.
+    pub(super) fn panels(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (columns, full) = (self.columns(), panel_width().0);
+        (0..columns.div_ceil(full)).map(move |j| (j * full, full.min(columns - j * full)))
+    }
+
+    /// Packs weights: for each group and panel, the values of its columns step after step; for
+    /// depthwise convolutions, a row of channels for each tap.
+    pub(super) fn pack(&self, weights: Weights<'_>, filter: usize, to: &mut [f32]) {
+        let row = self.channels * filter;
+        if self.is_depthwise() {
+            for (to, (tap, _)) in to.chunks_exact_mut(self.groups).zip(&self.taps) {
+                for (channel, to) in to.iter_mut().enumerate() {
+                    *to = weights.at(channel * row + tap);
+                }
+            }
+            return;
+        }
+        let (depth, columns, full) = (self.depth(), self.columns(), panel_width().0);
+        if depth == 0 {
+            return;
+        }
+        let (to, transformed) = to.split_at_mut(self.direct_len());
+        if self.winograd.is_some() {
+            Winograd::pack(self, weights, transformed);
+        }
+        for (group, to) in to.chunks_exact_mut(depth * columns).enumerate() {
+            pool::for_each_chunk_mut(to, depth * full, |panel, to| {
+                let (first, width) = (panel * full, to.len() / depth);
+                to.fill(0.0);
+                for column in 0..width.min(self.outputs - first) {
+                    let from = (group * self.outputs + first + column) * row;
+                    for (t, (tap, _)) in self.taps.iter().enumerate() {
+                        for channel in 0..self.channels {
+                            let at = (t * self.channels + channel) * width + column;
+                            to[at] = weights.at(from + channel * filter + tap);
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    /// True if the channels of a pixel are neighbors.
+    pub(super) fn takes(&self, image: &Image<'_>) -> bool {
+        image.channel == 1 || self.channels * self.groups == 1
+    }
+
+    /// Computes one image.
+    ///
+    /// # Safety
+    /// The elements of the image are in its memory and its channels are neighbors, the weights are
+    /// packed, and the results, a pixel of all channels for each position, are writable and nothing
+    /// else accesses them.
+    pub(super) unsafe fn run(
+        &self,
+        image: &Image<'_>,
+        weights: &[f32],
+        out: Results,
+        finish: Option<Finish<'_>>,
+        parallel: bool,
+    ) -> Result<(), GemmError> {
+        if self.is_depthwise() {
+            // SAFETY: the caller guarantees it.
+            unsafe { self.pixels(image, Some(weights), out, finish, parallel) };
+            return Ok(());
+        }
+        if let Some(winograd) = &self.winograd {
+            let weights = weights.split_at(self.direct_len());
+            // SAFETY: the caller guarantees it.
+            return unsafe { winograd.run(self, image, weights.into(), out, finish, parallel) };
+        }
+        let depth = self.depth();
+        // Groups whose sums fit one block are gathered together.
+        let together = if depth == 0 { 1 } else { (BLOCK / depth).clamp(1, self.groups) };
+        let gathers = self.groups.div_ceil(together);
+        let (places, panels) = (self.places(), self.panels().count());
+        let threads = if parallel { pool::threads() } else { 1 };
+        let mut areas = places.div_ceil(POSITIONS);
+        let mut parts = 1;
+        if gathers * areas < threads {
+            parts = (threads / (gathers * areas)).clamp(1, panels);
+        } else if areas < 4 * threads && gathers == 1 {
+            areas = areas.next_multiple_of(threads);
+        }
+        let share = places.div_ceil(areas);
+        let tasks = gathers * areas * parts;
+        let per_task = if parallel { 1 } else { tasks };
+        let positions = |area: usize| (area * share).min(places)..places.min((area + 1) * share);
+        // A task that computes all channels also finishes them.
+        let whole = gathers * parts == 1;
+        pool::try_for_each_range(tasks, per_task, |tasks| {
+            for task in tasks {
+                let (gather, rest) = (task / (areas * parts), task % (areas * parts));
+                let (area, part) = (rest / parts, rest % parts);
+                let groups = gather * together..self.groups.min((gather + 1) * together);
+                let panels = part * panels / parts..(part + 1) * panels / parts;
+                // SAFETY: the caller guarantees it; tasks have different groups, positions or panels.
+                unsafe {
+                    self.product(image, weights, out, groups, positions(area), panels)?;
+                    if whole {
+                        self.finish(out, finish, positions(area));
+                    }
+                }
+            }
+            Ok::<_, GemmError>(())
+        })?;
+        if !whole && finish.is_some() {
+            let areas = if parallel { areas.max(threads) } else { areas };
+            let share = places.div_ceil(areas);
+            pool::for_each_range(places, share, |positions| {
+                // SAFETY: all results have been written; pieces have different positions.
+                unsafe { self.finish(out, finish, positions) };
+            });
+        }
+        Ok(())
+    }
+
+    /// Calls what finishes results.
+    ///
+    /// # Safety
+    /// The results of the positions have been written, and nothing else accesses them.
+    pub(super) unsafe fn finish(&self, out: Results, finish: Option<Finish<'_>>, positions: Range<usize>) {
+        let Some(Finish(finish)) = finish.filter(|_| !positions.is_empty()) else { return };
+        let len = (positions.len() - 1) * out.pitch + self.outputs * self.groups;
+        // SAFETY: the caller guarantees it.
+        let pixels = unsafe {
+            match out.at(positions.start, 0).store {
+                Store::F32(base) => PixelsMut::F32(std::slice::from_raw_parts_mut(base, len)),
+                Store::F16(base) => PixelsMut::F16(std::slice::from_raw_parts_mut(base, len)),
+            }
+        };
+        finish(positions, pixels);
+    }
+
+    /// The results of some groups, positions and panels.
+    ///
+    /// # Safety
+    /// As of [`Last::run`].
+    pub(super) unsafe fn product(
+        &self,
+        image: &Image<'_>,
+        weights: &[f32],
+        out: Results,
+        groups: Range<usize>,
+        positions: Range<usize>,
+        panels: Range<usize>,
+    ) -> Result<(), GemmError> {
+        let (count, depth) = (positions.len(), self.depth());
+        if count == 0 || panels.is_empty() {
+            return Ok(());
+        }
+        let (columns, full) = (self.columns(), panel_width().0);
+        let blocks = depth.div_ceil(BLOCK).max(1);
+        let block = depth.div_ceil(blocks).next_multiple_of(16).min(BLOCK);
+        let tiles = count.div_ceil(tile_rows());
+        let height = count.div_ceil(tiles);
+        let sums = if blocks > 1 { panels.len() * count * full } else { 0 };
+        with_scratch([count * PITCH, sums, 0], |[rows, sums, _]| {
+            for b in 0..blocks {
+                let steps = (b * block).min(depth)..depth.min((b + 1) * block);
+                let gathered = self.gathered(image, groups.clone(), steps.clone());
+                let gather = Gather {
+                    pixels: image.pixels,
+                    origin: image.origin,
+                    strides: strides(image.strides),
+                    input: self.input,
+                    output: self.output,
+                    steps: self.steps,
+                    pad: self.pad,
+                    runs: &gathered,
+                };
+                // SAFETY: the caller guarantees it; pixels of several taps have no gaps (`gathered`).
+                unsafe { gather.rows(positions.start, count, rows) };
+                for (n, group) in groups.clone().enumerate() {
+                    let runs = match groups.len() {
+                        1 => Runs { count: 1, length: steps.len(), stride: 0 },
+                        all => Runs { count: self.taps.len(), length: self.channels, stride: all * self.channels },
+                    };
+                    for (panel, (first, width)) in self.panels().enumerate().skip(panels.start).take(panels.len()) {
+                        let packed = (group * columns + first) * depth + steps.start * width;
+                        let column = group * self.outputs + first;
+                        for tile in 0..tiles {
+                            let row = tile * height;
+                            let partial = ((panel - panels.start) * count + row) * full;
+                            let strip = Strip {
+                                a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
+                                runs,
+                                b: weights.as_ptr().wrapping_add(packed),
+                                partial: sums.as_mut_ptr().wrapping_add(partial),
+                                first: b == 0,
+                                last: b + 1 == blocks,
+                                out: out.at(positions.start + row, column),
+                                cols: width.min(self.outputs - first),
+                            };
+                            let height = height.min(count.saturating_sub(row));
+                            if height > 0 {
+                                // SAFETY: the rows were gathered, the panels have all steps, and there
+                                // is room for the sums of all panels and rows.
+                                unsafe { strip.run(height, width) };
+                            }
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// What is gathered for some groups and steps along K.
+    fn gathered(&self, image: &Image<'_>, groups: Range<usize>, steps: Range<usize>) -> Vec<TapRun> {
+        // With several groups, all their channels are gathered, tap by tap.
+        let channels = groups.len() * self.channels;
+        let steps = if groups.len() > 1 { 0..self.taps.len() * channels } else { steps };
+        let pixel = strides(image.strides)[AXES - 1];
+        let mut runs: Vec<TapRun> = Vec::new();
+        for (t, &(_, at)) in self.taps.iter().enumerate() {
+            let low = steps.start.max(t * channels);
+            let high = steps.end.min((t + 1) * channels);
+            if low >= high {
+                continue;
+            }
+            let run =
+                TapRun { at, taps: 1, channels: high - low, from: groups.start * self.channels + low - t * channels };
+            // Whole pixels next to each other are one run.
+            if let Some(before) = runs.last_mut()
+                && (run.channels, run.from) == (channels, 0)
+                && (before.channels, before.from) == (channels, 0)
+                && pixel == channels as isize
+                && before.at[..2] == run.at[..2]
+                && before.at[2] + before.taps == run.at[2]
+            {
+                before.taps += 1;
+                continue;
+            }
+            runs.push(run);
+        }
+        runs
+    }
+
+    /// Results of one channel each: sums with weights, or the largest pixels without.
+    ///
+    /// A task computes some rows, a few vectors of channels at a time, so that the pixels of a row are
+    /// in the L1 cache when the next row reads them.
+    ///
+    /// # Safety
+    /// As of [`Last::run`].
+    pub(super) unsafe fn pixels(
+        &self,
+        image: &Image<'_>,
+        weights: Option<&[f32]>,
+        out: Results,
+        finish: Option<Finish<'_>>,
+        parallel: bool,
+    ) {
+        let [depths, heights, widths] = self.output;
+        let work = (widths * self.groups).saturating_mul(self.taps.len()).max(1);
+        let rows = depths * heights;
+        let per_task = if parallel { (TASK / work).clamp(1, rows.div_ceil(pool::threads())) } else { rows };
+        let lanes = panel_width().1;
+        let reach = self.taps.last().map_or(1, |(_, at)| at[1] + 1);
+        let together = (L1 / (reach * self.input[2] * lanes)).max(1) * lanes;
+        pool::for_each_range(rows, per_task, |rows| {
+            let (mut segments, mut taps) = (Vec::new(), Vec::new());
+            rows.clone().for_each(|row| self.segments(image, row, &mut segments, &mut taps));
+            for channel in (0..self.groups).step_by(together) {
+                for segment in &segments {
+                    let job = Taps {
+                        taps: &taps[segment.taps.clone()],
+                        weights: weights.map_or(std::ptr::null(), |w| w.as_ptr().wrapping_add(channel)),
+                        pitch: self.groups,
+                        channels: together.min(self.groups - channel),
+                        count: segment.count,
+                        step: self.steps[2] as isize * strides(image.strides)[2],
+                        out: out.at(segment.place, channel),
+                    };
+                    // SAFETY: the taps of a segment are inside the image, the weights have a row for
+                    // each tap, rows have different results, and the caller guarantees the rest.
+                    unsafe { job.run(image.pixels, segment.origin + channel as isize) };
+                }
+            }
+            // SAFETY: the results of these rows have been written, and rows have different results.
+            unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
+        });
+    }
+
+    /// Calls `visit` with the index of the first channel of each pixel under the filter, in order of
+    /// the taps.
+    pub(super) fn each_tap(&self, image: &Image<'_>, place: usize, mut visit: impl FnMut(usize)) {
+        let [_, heights, widths] = self.output;
+        let strides = strides(image.strides);
+        let at = [place / widths / heights, place / widths % heights, place % widths];
+        for (_, tap) in &self.taps {
+            let pixel = [0, 1, 2].map(|a: usize| (at[a] * self.steps[a] + tap[a]).wrapping_sub(self.pad[a]));
+            if (0..AXES).all(|a| pixel[a] < self.input[a]) {
+                let offset: isize = pixel.iter().zip(strides).map(|(&n, s)| n as isize * s).sum();
+                visit(image.origin.wrapping_add_signed(offset));
+            }
+        }
+    }
+
+    /// The segments of one row of results: the positions that see every tap of the row, and one by one
+    /// those that do not.
+    fn segments(&self, image: &Image<'_>, row: usize, segments: &mut Vec<Segment>, taps: &mut Vec<Tap>) {
+        let (heights, widths) = (self.output[1], self.output[2]);
+        let strides = strides(image.strides);
+        let mut begin = [0usize; 2];
+        for (a, at) in [row / heights, row % heights].into_iter().enumerate() {
+            begin[a] = (at * self.steps[a]).wrapping_sub(self.pad[a]);
+        }
+        let base = image.origin as isize + begin[0] as isize * strides[0] + begin[1] as isize * strides[1];
+        let reach = self.taps.iter().map(|(_, at)| at[2]).max().unwrap_or(0);
+        // Positions from `low` to `high` see every tap of the row.
+        let low = self.pad[2].div_ceil(self.steps[2]).min(widths);
+        let room = (self.input[2] + self.pad[2]).saturating_sub(reach);
+        let high = room.div_ceil(self.steps[2]).clamp(low, widths);
+        let mut at = 0;
+        while at < widths {
+            let whole = at >= low && at < high;
+            let count = if whole { high - at } else { 1 };
+            let x = (at * self.steps[2]).wrapping_sub(self.pad[2]);
+            let first = taps.len();
+            for (weights, (_, tap)) in self.taps.iter().enumerate() {
+                let sees = |a: usize, begin: usize| begin.wrapping_add(tap[a]) < self.input[a];
+                if sees(0, begin[0]) && sees(1, begin[1]) && (whole || sees(2, x)) {
+                    let offset = tap.iter().zip(strides).map(|(&n, s)| n as isize * s).sum();
+                    taps.push(Tap { offset, weights });
+                }
+            }
+            let origin = base + x as isize * strides[2];
+            segments.push(Segment { taps: first..taps.len(), place: row * widths + at, count, origin });
+            at += count;
+        }
+    }
+}
+
+/// Results of one row that see the same taps.
+struct Segment {
+    /// Indices into the list of taps.
+    taps: Range<usize>,
+    /// The first position.
+    place: usize,
+    count: usize,
+    /// Index of the pixel at which the filter begins for the first position; it may be outside.
+    origin: isize,
+}

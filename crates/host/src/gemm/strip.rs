@@ -1,0 +1,222 @@
+//! Products of rows that lie in memory one after the other, at a fixed pitch, with packed columns:
+//! what convolutions over channels-last images consist of.
+//!
+//! The left factor is a block of [`PITCH`] elements for each row (a position of the image), so a
+//! kernel reads all rows of a tile at constant distances from one address. The right factor is the
+//! packed weights: panels of whole vectors, one for each step along K. In a tile, a value of the
+//! left factor is broadcast and multiplies vectors of output channels.
+//!
+//! Invariant: a sum is one chain of multiply-adds along K. Blocks along K continue the chain from
+//! the stored sums, so neither blocks nor tiles nor threads change a bit.
+
+use std::mem::MaybeUninit;
+
+use super::finish::Store;
+use super::isa;
+use super::vector::Simd;
+
+/// Steps along K of a block.
+pub(crate) const BLOCK: usize = 512;
+
+/// Elements from one row of a block to the next: no multiple of a power of two that would map rows
+/// to the same cache sets, and a vector more than the block, which copies may overwrite.
+pub(crate) const PITCH: usize = BLOCK + 16;
+
+/// The part of K that a tile multiplies: `count` runs of `length` steps, `stride` apart in the rows
+/// of the left factor and adjacent in the panels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Runs {
+    pub count: usize,
+    pub length: usize,
+    pub stride: usize,
+}
+
+/// One tile: some rows times one panel.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    pub a: *const f32,
+    pub runs: Runs,
+    pub b: *const f32,
+    /// Sums of the earlier blocks, a row of the panel's width after the other.
+    pub partial: *mut f32,
+    pub first: bool,
+    pub last: bool,
+    pub out: Results,
+    /// Columns that are stored; the panel may have more.
+    pub cols: usize,
+}
+
+/// Where results go: rows of columns, and what is done to them first.
+#[derive(Clone, Copy)]
+pub(crate) struct Results {
+    pub store: Store,
+    pub pitch: usize,
+    /// One value for each column, or null.
+    pub bias: *const f32,
+    pub round: bool,
+}
+
+// SAFETY: the addresses come from borrows that outlive the product, and its threads write different
+// elements.
+unsafe impl Send for Results {}
+// SAFETY: as above.
+unsafe impl Sync for Results {}
+
+impl Strip {
+    /// Multiplies `rows` rows, at most [`tile_rows`], with a panel of `columns` columns, whole vectors
+    /// and at most a full panel.
+    ///
+    /// # Safety
+    /// `a` has `rows` rows of the runs, `b` the same number of steps of `columns` values; `partial`
+    /// has room for the sums of the tile unless this is the first and the last block; so many results
+    /// are writable, as many biases are readable, and nothing else accesses the results.
+    pub(crate) unsafe fn run(&self, rows: usize, columns: usize) {
+        let kernels = isa::best();
+        // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
+        unsafe { kernels.strips[rows - 1][columns / kernels.lanes - 1](self) }
+    }
+}
+
+impl Results {
+    /// The results of `row` and later rows, `col` and later columns.
+    pub fn at(self, row: usize, col: usize) -> Results {
+        let offset = row * self.pitch + col;
+        let store = match self.store {
+            Store::F32(base) => Store::F32(base.wrapping_add(offset)),
+            Store::F16(base) => Store::F16(base.wrapping_add(offset)),
+        };
+        let bias = if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(col) };
+        Results { store, bias, ..self }
+    }
+
+    /// Stores the sums of `rows` rows from `row` on: `n` values of a vector that begins at column `col`,
+    /// the `i`-th of them `sums(i)`.
+    ///
+    /// # Safety
+    /// The results are writable, and so many biases are readable.
+    #[inline(always)]
+    pub(super) unsafe fn store<S: Simd>(
+        &self,
+        row: usize,
+        rows: usize,
+        col: usize,
+        n: usize,
+        sums: impl Fn(usize) -> S::V,
+    ) {
+        let at = row * self.pitch + col;
+        let whole = n == S::LANES;
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let bias = match self.bias.is_null() {
+                true => S::splat(-0.0),
+                false if whole => S::load(self.bias.add(col)),
+                false => S::load_part(self.bias.add(col), n),
+            };
+            match (self.store, whole) {
+                (Store::F32(base), _) if self.round || !whole => {
+                    for i in 0..rows {
+                        let mut v = S::add(sums(i), bias);
+                        if self.round {
+                            v = S::round(v);
+                        }
+                        S::store_part(base.add(at + i * self.pitch), v, n);
+                    }
+                }
+                (Store::F32(base), _) => {
+                    for i in 0..rows {
+                        S::store(base.add(at + i * self.pitch), S::add(sums(i), bias));
+                    }
+                }
+                (Store::F16(base), true) => {
+                    for i in 0..rows {
+                        S::store_f16(base.add(at + i * self.pitch), S::add(sums(i), bias));
+                    }
+                }
+                (Store::F16(base), false) => {
+                    for i in 0..rows {
+                        S::store_f16_part(base.add(at + i * self.pitch), S::add(sums(i), bias), n);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [`strip`] of one size.
+pub(super) type StripKernel = unsafe fn(&Strip);
+
+/// Multiplies `M` rows with a panel of `N` vectors.
+///
+/// # Safety
+/// `a` has `M` rows of the runs, `b` the same number of steps of `N` vectors; `partial` has room for
+/// the sums of the tile unless this is the first and the last block; the results are writable and
+/// nothing else accesses them; the processor supports the instruction set.
+#[inline(always)]
+pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip) {
+    let width = N * S::LANES;
+    // The sums leave the registers through memory, so that the epilogue is a loop: unrolled, it would
+    // not leave enough registers for the sums of a large tile.
+    let mut buffer = [[[MaybeUninit::<f32>::uninit(); 16]; N]; M];
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let to = if job.last { buffer.as_mut_ptr().cast::<f32>() } else { job.partial };
+        let mut sums = [[S::splat(0.0); N]; M];
+        if !job.first {
+            for i in 0..M {
+                for v in 0..N {
+                    sums[i][v] = S::load(job.partial.add(i * width + v * S::LANES));
+                }
+            }
+        }
+        let (mut a, mut b) = (job.a, job.b);
+        for _ in 0..job.runs.count {
+            for k in 0..job.runs.length {
+                let mut line = [S::splat(0.0); N];
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = S::load(b.add(v * S::LANES));
+                }
+                b = b.add(width);
+                for i in 0..M {
+                    let x = S::splat(*a.add(i * PITCH + k));
+                    for v in 0..N {
+                        sums[i][v] = S::fma(x, line[v], sums[i][v]);
+                    }
+                }
+            }
+            a = a.wrapping_add(job.runs.stride);
+        }
+        for i in 0..M {
+            for v in 0..N {
+                S::store(to.add(i * width + v * S::LANES), sums[i][v]);
+            }
+        }
+        if job.last {
+            finish::<S>(to, width, M, &job.out, job.cols);
+        }
+    }
+}
+
+/// Stores the sums of a tile.
+///
+/// # Safety
+/// `sums` has `rows` rows of `width` values, and the results are writable.
+#[inline(always)]
+unsafe fn finish<S: Simd>(sums: *const f32, width: usize, rows: usize, out: &Results, cols: usize) {
+    for col in (0..cols).step_by(S::LANES) {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            out.store::<S>(0, rows, col, (cols - col).min(S::LANES), |row| S::load(sums.add(row * width + col)));
+        }
+    }
+}
+
+/// Columns of a full panel, and lanes of a vector: panels have whole vectors.
+pub(crate) fn panel_width() -> (usize, usize) {
+    let kernels = isa::best();
+    (kernels.cols, kernels.lanes)
+}
+
+/// The most rows of a tile.
+pub(crate) fn tile_rows() -> usize {
+    isa::best().rows
+}

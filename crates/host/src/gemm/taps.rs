@@ -1,0 +1,188 @@
+//! Weighted sums over the pixels under a filter, or the largest of them, one channel at a time:
+//! depthwise convolutions and poolings of channels-last images, with vectors of channels.
+
+use super::strip::Results;
+use super::vector::{Element, Simd};
+use super::{Pixels, isa};
+
+/// Positions whose sums are held in registers: enough to hide the latency of a multiply-add.
+const POSITIONS: usize = 6;
+
+/// Vectors whose results are held in registers for a single position.
+const VECTORS: usize = 4;
+
+/// A tap of the filter: the distance of its pixel from where the filter begins, and the index of
+/// its weights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tap {
+    pub offset: isize,
+    pub weights: usize,
+}
+
+/// Results of one row that see the same taps.
+#[derive(Clone, Copy)]
+pub(crate) struct Taps<'a> {
+    pub taps: &'a [Tap],
+    /// One row of channels for each tap of the filter; null for the largest pixel instead of a sum.
+    pub weights: *const f32,
+    /// Elements from the weights of one tap to those of the next.
+    pub pitch: usize,
+    pub channels: usize,
+    /// Positions.
+    pub count: usize,
+    /// Elements from what a position reads to what the next one reads.
+    pub step: isize,
+    pub out: Results,
+}
+
+impl Taps<'_> {
+    /// Computes the results; the filter begins at `origin` for the first one.
+    ///
+    /// # Safety
+    /// Every tap of every position is a pixel of `channels` elements, each tap has weights, if any has,
+    /// and the
+    /// results are writable and nothing else accesses them.
+    pub unsafe fn run(&self, pixels: Pixels<'_>, origin: isize) {
+        let kernels = isa::best();
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match pixels {
+                Pixels::F32(s) => (kernels.taps)(self, s.as_ptr().wrapping_offset(origin).cast()),
+                Pixels::F16(s) => (kernels.taps_f16)(self, s.as_ptr().wrapping_offset(origin).cast()),
+            }
+        }
+    }
+}
+
+/// [`taps`] of one element type.
+pub(super) type TapsKernel = unsafe fn(&Taps<'_>, *const u8);
+
+/// # Safety
+/// As of [`Taps::run`]; the address is where the filter of the first position begins, the processor
+/// supports the instruction set.
+#[inline(always)]
+pub(super) unsafe fn taps<S: Simd, C: Element>(job: &Taps<'_>, from: *const u8) {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        if job.weights.is_null() {
+            channels::<S, C, Largest>(job, from.cast());
+        } else {
+            channels::<S, C, Weighted>(job, from.cast());
+        }
+    }
+}
+
+/// What a pixel contributes to a result.
+trait Combine {
+    /// The result of no pixel.
+    const NONE: f32;
+
+    /// # Safety
+    /// Of [`Simd`]; the weights of a sum are readable, `n` of them.
+    unsafe fn weight<S: Simd>(weights: *const f32, n: usize) -> S::V;
+
+    /// # Safety
+    /// Of [`Simd`].
+    unsafe fn with<S: Simd>(result: S::V, weight: S::V, pixel: S::V) -> S::V;
+}
+
+struct Weighted;
+
+impl Combine for Weighted {
+    const NONE: f32 = 0.0;
+
+    #[inline(always)]
+    unsafe fn weight<S: Simd>(weights: *const f32, n: usize) -> S::V {
+        // SAFETY: the caller guarantees it.
+        unsafe { if n == S::LANES { S::load(weights) } else { S::load_part(weights, n) } }
+    }
+
+    #[inline(always)]
+    unsafe fn with<S: Simd>(result: S::V, weight: S::V, pixel: S::V) -> S::V {
+        // SAFETY: the caller guarantees it.
+        unsafe { S::fma(weight, pixel, result) }
+    }
+}
+
+struct Largest;
+
+impl Combine for Largest {
+    const NONE: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    unsafe fn weight<S: Simd>(_: *const f32, _: usize) -> S::V {
+        // SAFETY: the caller guarantees it.
+        unsafe { S::splat(1.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn with<S: Simd>(result: S::V, _: S::V, pixel: S::V) -> S::V {
+        // SAFETY: the caller guarantees it.
+        unsafe { S::larger(result, pixel) }
+    }
+}
+
+/// All results: several positions of one vector of channels, then positions one by one with several
+/// vectors.
+#[inline(always)]
+unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const C) {
+    let many = job.count / POSITIONS * POSITIONS;
+    let whole = job.channels / S::LANES * S::LANES;
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        for channel in (0..whole).step_by(S::LANES) {
+            for at in (0..many).step_by(POSITIONS) {
+                results::<S, C, F, POSITIONS, 1>(job, from, channel, S::LANES, at);
+            }
+        }
+        for at in many..job.count {
+            let mut channel = 0;
+            while channel + VECTORS * S::LANES <= whole {
+                results::<S, C, F, 1, VECTORS>(job, from, channel, S::LANES, at);
+                channel += VECTORS * S::LANES;
+            }
+            while channel < whole {
+                results::<S, C, F, 1, 1>(job, from, channel, S::LANES, at);
+                channel += S::LANES;
+            }
+        }
+        if whole < job.channels {
+            for at in 0..job.count {
+                results::<S, C, F, 1, 1>(job, from, whole, job.channels - whole, at);
+            }
+        }
+    }
+}
+
+/// `P` positions from `at` on, of `V` vectors of channels from `channel` on; `n` values of the only
+/// vector, if they are not all.
+#[inline(always)]
+unsafe fn results<S: Simd, C: Element, F: Combine, const P: usize, const V: usize>(
+    job: &Taps<'_>,
+    from: *const C,
+    channel: usize,
+    n: usize,
+    at: usize,
+) {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let mut results = [[S::splat(F::NONE); V]; P];
+        let from = from.wrapping_offset(at as isize * job.step).wrapping_add(channel);
+        let weights = job.weights.wrapping_add(channel);
+        for tap in job.taps {
+            let pixel = from.wrapping_offset(tap.offset);
+            let weights = weights.wrapping_add(tap.weights * job.pitch);
+            for v in 0..V {
+                let weight = F::weight::<S>(weights.wrapping_add(v * S::LANES), n);
+                for p in 0..P {
+                    let pixel = pixel.wrapping_offset(p as isize * job.step).wrapping_add(v * S::LANES);
+                    let pixel = if n == S::LANES { C::load::<S>(pixel) } else { C::load_part::<S>(pixel, n) };
+                    results[p][v] = F::with::<S>(results[p][v], weight, pixel);
+                }
+            }
+        }
+        for v in 0..V {
+            job.out.store::<S>(at, P, channel + v * S::LANES, n, |p| results[p][v]);
+        }
+    }
+}
