@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ferrane_host::conv;
 use ferrane_host::gemm::BatchOffsets;
 
+use super::group::Group;
 use super::nest::Nest;
 
 /// Matrix products of one shape: reads lhs, rhs and perhaps a bias vector.
@@ -94,12 +95,28 @@ pub(crate) struct Conv {
 }
 
 /// A convolution with constant weights, which are packed for it: reads x, the packed weights, and
-/// perhaps a dense fp32 bias. The results of one image are dense.
+/// perhaps a dense fp32 bias.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedConv {
     pub conv: Arc<conv::Conv>,
     pub bias: bool,
     pub round: bool,
+    pub layout: conv::Layout,
+    /// An element-wise group that is applied to the results in place, piece by piece.
+    pub finish: Option<Box<Finish>>,
+}
+
+/// A group over the results of a convolution. Its only write takes their place.
+#[derive(Clone, Debug)]
+pub(crate) struct Finish {
+    /// Its loops are positions, then channels.
+    pub group: Group,
+    /// The load that is the results.
+    pub own: usize,
+    /// Position among the step's reads of the first of the group's other reads.
+    pub others: usize,
+    /// Elements from one image to the next, for each operand of the group.
+    pub images: Vec<isize>,
 }
 
 /// A sliding window over one to three spatial axes.
@@ -120,8 +137,8 @@ pub(crate) struct Pool {
     pub form: PoolForm,
     pub window: Window,
     pub round: bool,
-    /// Computes images of floats whose results are dense, if the step is one of these.
-    pub images: Option<Arc<conv::Pooling>>,
+    /// Computes images of floats, and where their results lie, if the step is one of these.
+    pub images: Option<(Arc<conv::Pooling>, conv::Layout)>,
 }
 
 /// The function of a pooling.

@@ -40,6 +40,10 @@ pub(super) struct Lowering<'a> {
     pub homes: Vec<Option<View>>,
     /// Dense strides that suit the readers of a value without a home.
     pub orders: Vec<Option<Vec<isize>>>,
+    /// Values with their channels last (`images`).
+    pub images: Vec<bool>,
+    /// Copies of images with their channels last.
+    pub turned: Vec<(View, View)>,
     /// Number of readers of each value, including the function's outputs.
     pub uses: Vec<usize>,
     /// fp32 copies of constant operands of products.
@@ -69,6 +73,8 @@ impl<'a> Lowering<'a> {
             views: vec![None; count],
             homes: vec![None; count],
             orders: vec![None; count],
+            images: vec![false; count],
+            turned: Vec::new(),
             uses: vec![0; count],
             wide: Vec::new(),
             open: Vec::new(),
@@ -97,6 +103,7 @@ impl<'a> Lowering<'a> {
             outputs.push(self.surface(MemorySpace::Output(i), &port.layout)?);
         }
         self.count_uses();
+        self.find_images()?;
         self.find_homes(&outputs)?;
         let ops = &self.function.body().ops;
         for (at, &id) in ops.iter().enumerate() {

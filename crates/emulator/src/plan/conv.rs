@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use ferrane_device::Result;
 use ferrane_host::conv;
-use ferrane_mil::{DataType, Op};
+use ferrane_mil::{DataType, Op, ValueId};
 
 use super::args::Args;
 use super::build::Lowering;
+use super::images::{channels_last, pixel_pitch};
 use super::layers::After;
 use crate::ir::{Along, ConstantContent, Conv, PackedConv, StepKind, Storage, View, WeightBytes, row_major};
 
@@ -115,26 +116,57 @@ impl<'a> Lowering<'a> {
         };
         let fits = weights.shape[0] == shape[1] && weights.shape[1].checked_mul(wanted.groups) == Some(x.shape[1]);
         let finite = weights.data.with(|w| w.is_finite()).unwrap_or(false);
-        let Some(conv) = conv::Conv::new(wanted, finite).filter(|_| fits) else { return Ok(false) };
+        if !fits {
+            return Ok(false);
+        }
+        let last = if self.images[y.index()] { conv::Conv::channels_last(wanted.clone(), finite) } else { None };
+        let is_last = last.is_some();
+        let Some(conv) = last.or_else(|| conv::Conv::new(wanted, finite)) else { return Ok(false) };
         let conv = Arc::new(conv);
+        let x = if is_last { self.with_channels_last(x)? } else { x.clone() };
         let bias = self.bias(op, args)?;
         let content = ConstantContent::Packed(conv.clone(), weights.data);
         let packed = self.constant(Storage::F32, &[conv.packed_len().max(1)], content);
-        let step = PackedConv { conv, bias: bias.is_some(), round: self.policy.rounds(self.dtype(y)?) };
-        let mut reads = vec![x.clone(), packed];
+        let mut reads = vec![x, packed];
+        let has_bias = bias.is_some();
         reads.extend(bias);
-        let home = self.result(y)?;
-        let to = if dense_images(&home) { home } else { self.fresh(home.storage, shape, None) };
-        let to = self.apart(&to, &reads);
+        let (to, layout) = self.image_result(y, shape, is_last, &reads)?;
+        let step = PackedConv { conv, bias: has_bias, round: self.policy.rounds(self.dtype(y)?), layout, finish: None };
         self.push(StepKind::PackedConv(step), reads, vec![to.clone()])?;
         self.settle(y, to)?;
         Ok(true)
     }
 }
 
+impl Lowering<'_> {
+    /// Where a step writes images, with their channels last or first: the value's home if it has that
+    /// layout, else new memory.
+    pub(super) fn image_result(
+        &mut self,
+        y: ValueId,
+        shape: &[usize],
+        last: bool,
+        reads: &[View],
+    ) -> Result<(View, conv::Layout)> {
+        let home = self.result(y)?;
+        let layout = |view: &View| match last {
+            true => pixel_pitch(view).map(conv::Layout::ChannelsLast),
+            false => dense_images(view).then_some(conv::Layout::ChannelsFirst),
+        };
+        let order = last.then(|| channels_last(shape));
+        let to = if layout(&home).is_some() { home } else { self.fresh(home.storage, shape, order.clone()) };
+        let mut to = self.apart(&to, reads);
+        if layout(&to).is_none() {
+            to = self.fresh(to.storage, shape, order);
+        }
+        let layout = layout(&to).ok_or_else(|| self.fail("has a result of an unknown layout"))?;
+        Ok((to, layout))
+    }
+}
+
 /// True if the results of one image are dense, channels first, and those of different images
 /// disjoint.
-pub(super) fn dense_images(view: &View) -> bool {
+fn dense_images(view: &View) -> bool {
     let dense = row_major(&view.shape);
     let same = |a: usize| view.shape[a] == 1 || view.strides[a] == dense[a];
     (1..dense.len()).all(same) && (view.shape[0] == 1 || view.strides[0] >= dense[0])

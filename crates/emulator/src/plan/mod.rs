@@ -17,9 +17,11 @@ mod chain;
 mod constexpr;
 mod conv;
 mod elementwise;
+mod finish;
 mod fused;
 mod group;
 mod homes;
+mod images;
 mod layers;
 mod machine;
 mod member;
@@ -64,7 +66,7 @@ pub(crate) fn lower<'a>(
     policy: Policy<'a>,
 ) -> Result<LoweredPlan<'a>> {
     let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
-    let steps = chain::fuse(policy, steps, &buffers);
+    let steps = chain::fuse(policy, finish::fuse(policy, steps, &buffers), &buffers);
     let arena_bytes = arena::assign(&mut buffers, &steps)?;
     let constant_bytes = arena::assign_constants(&mut buffers, initial.iter().chain(&steps))?;
     Ok(LoweredPlan { buffers, steps, initial, arena_bytes, constant_bytes })

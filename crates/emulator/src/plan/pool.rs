@@ -11,7 +11,6 @@ use ferrane_mil::Op;
 
 use super::args::Args;
 use super::build::Lowering;
-use super::conv::dense_images;
 use crate::ir::{Pool, PoolForm, StepKind, View, Window};
 
 impl<'a> Lowering<'a> {
@@ -27,13 +26,18 @@ impl<'a> Lowering<'a> {
             _ => PoolForm::Average(args.flag("exclude_padding_from_average")?),
         };
         let round = self.policy.rounds(self.dtype(y)?);
-        let home = self.result(y)?;
-        let floats = x.storage.is_float() && home.storage.is_float() && self.policy.rules.is_none();
-        let images = if floats { images(&x, &shape, form, &window) } else { None };
-        let to = if images.is_none() || dense_images(&home) { home } else { self.fresh(home.storage, &shape, None) };
-        let reads = vec![x];
-        let to = self.apart(&to, &reads);
-        self.push(StepKind::Pool(Pool { form, window, round, images }), reads, vec![to.clone()])?;
+        let floats = x.storage.is_float() && self.storage(y)?.is_float() && self.policy.rules.is_none();
+        let Some(images) = (if floats { images(&x, &shape, form, &window) } else { None }) else {
+            return self.plain(y, vec![x], StepKind::Pool(Pool { form, window, round, images: None }));
+        };
+        let last = self.images[y.index()];
+        let reads = vec![if last { self.with_channels_last(&x)? } else { x }];
+        let (to, layout) = self.image_result(y, &shape, last, &reads)?;
+        self.push(
+            StepKind::Pool(Pool { form, window, round, images: Some((images, layout)) }),
+            reads,
+            vec![to.clone()],
+        )?;
         self.settle(y, to)
     }
 }

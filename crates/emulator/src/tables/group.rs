@@ -10,7 +10,7 @@ use ferrane_host::{convert, f16, rounded, simd};
 
 use crate::ir::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
-use super::memory::{Reads, Slice, SliceMut, Writes};
+use super::memory::{Reads, Slice, SliceMut, Writes, no_writes};
 use super::nest::{MAX_OPERANDS, Odometer, divide, runs};
 use super::{Table, elementwise, fused, scratch};
 
@@ -33,15 +33,39 @@ pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usiz
             for &(reg, bits) in &group.constants {
                 registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
             }
-            piece(table, group, reads, bases, &mut writes, first, last, registers, gather);
+            piece(table, group, None, reads, bases, &mut writes, first, last, registers, gather);
         });
     });
     tasks.end()
 }
 
+/// Runs a group on the indices from `first` to `last` of its outermost loop, with its only write in
+/// place of load `own`.
+pub(super) fn in_place(
+    table: &Table,
+    group: &Group,
+    own: usize,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    write: SliceMut<'_>,
+    (first, last): (usize, usize),
+    tasks: &scratch::Tasks,
+) {
+    let mut writes = no_writes();
+    writes[0] = write;
+    tasks.with((group.registers + 1) * TILE, |registers| {
+        let (registers, gather) = registers.split_at_mut(group.registers * TILE);
+        for &(reg, bits) in &group.constants {
+            registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
+        }
+        piece(table, group, Some(own), reads, bases, &mut writes, first, last, registers, gather);
+    });
+}
+
 fn piece(
     table: &Table,
     group: &Group,
+    in_place: Option<usize>,
     reads: &Reads<'_>,
     bases: &[usize],
     writes: &mut Writes<'_>,
@@ -58,7 +82,7 @@ fn piece(
     let mut place = Odometer::new(nest, outs, first, bases);
     // Operands that are the same for all tiles are loaded once.
     let still = |i: usize| nest.strides[outs + i].iter().all(|&s| s == 0);
-    for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| still(*i)) {
+    for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| still(*i) && in_place != Some(*i)) {
         let register = &mut registers[reg as usize * TILE..][..TILE];
         load(table, &reads[i], place.offsets[outs + i], 0, register, gather);
     }
@@ -74,11 +98,16 @@ fn piece(
             let mut r = 0;
             while r < here {
                 let run = place.run(nest, inner).min(here - r);
-                for (i, &reg) in group.loads.iter().enumerate().filter(|(i, _)| !still(*i)) {
-                    let stride = nest.strides[outs + i][inner];
-                    let at = place.offsets[outs + i] + column as isize * stride;
+                for (i, &reg) in group.loads.iter().enumerate() {
                     let register = &mut registers[reg as usize * TILE + r * length..][..run * length];
-                    load_rows(table, &reads[i], at, [pitch(outs + i), stride], length, register, gather);
+                    let (operand, slice) = match in_place {
+                        Some(load) if load == i => (0, writes[0].read()),
+                        _ if still(i) => continue,
+                        _ => (outs + i, reads[i]),
+                    };
+                    let stride = nest.strides[operand][inner];
+                    let at = place.offsets[operand] + column as isize * stride;
+                    load_rows(table, &slice, at, [pitch(operand), stride], length, register, gather);
                 }
                 place.skip(nest, inner, run);
                 r += run;

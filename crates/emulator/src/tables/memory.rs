@@ -129,6 +129,23 @@ impl<'a> Slice<'a> {
     }
 }
 
+impl SliceMut<'_> {
+    /// The elements, to be read.
+    pub(crate) fn read(&self) -> Slice<'_> {
+        match self {
+            SliceMut::None => Slice::None,
+            SliceMut::F16(s) => Slice::F16(s),
+            SliceMut::F32(s) => Slice::F32(s),
+            SliceMut::I32(s) => Slice::I32(s),
+            SliceMut::U32(s) => Slice::U32(s),
+            SliceMut::I16(s) => Slice::I16(s),
+            SliceMut::U16(s) => Slice::U16(s),
+            SliceMut::I8(s) => Slice::I8(s),
+            SliceMut::U8(s) => Slice::U8(s),
+        }
+    }
+}
+
 impl<'a> SliceMut<'a> {
     fn new(bytes: &'a mut [u8], storage: Storage) -> Result<SliceMut<'a>> {
         fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T]> {

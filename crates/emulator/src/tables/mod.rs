@@ -10,10 +10,10 @@ mod elementwise;
 mod fused;
 mod group;
 pub(crate) mod hardware;
+mod images;
 pub(crate) mod memory;
 mod moves;
 mod nest;
-mod pool;
 mod products;
 mod rows;
 mod scratch;
@@ -66,8 +66,8 @@ impl Table {
                 StepKind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
                 StepKind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
                 StepKind::Conv(conv) => products::conv(self, step, conv, &r, bases, w)?,
-                StepKind::PackedConv(conv) => products::packed_conv(step, conv, &r, bases, w)?,
-                StepKind::Pool(pool) => pool::pool(self, step, pool, &r, bases, w)?,
+                StepKind::PackedConv(conv) => images::packed_conv(self, step, conv, &r, bases, w)?,
+                StepKind::Pool(pool) => images::pool(self, step, pool, &r, bases, w)?,
                 StepKind::Remap(maps) => moves::remap(step, maps, &r, bases, w),
                 StepKind::Gather { axis, batch_dims } => moves::gather(step, *axis, *batch_dims, &r, bases, w)?,
                 StepKind::GatherAlong { axis } => moves::gather_along(step, *axis, &r, bases, w)?,

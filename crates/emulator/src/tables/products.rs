@@ -2,9 +2,9 @@
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch};
-use ferrane_host::{conv, pool};
+use ferrane_host::pool;
 
-use crate::ir::{Along, Conv, Matmul, PackedConv, Step, View as Tensor};
+use crate::ir::{Along, Conv, Matmul, Step, View as Tensor};
 
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
 use super::{Table, scratch};
@@ -82,41 +82,6 @@ pub(crate) fn int_matmul(step: &Step, reads: &Reads<'_>, bases: &[usize], writes
             }
         }
     }
-}
-
-/// Convolution with packed weights, one image after the other.
-pub(crate) fn packed_conv(
-    step: &Step,
-    packed: &PackedConv,
-    reads: &Reads<'_>,
-    bases: &[usize],
-    writes: Writes<'_>,
-) -> Result<()> {
-    let (x, out) = (&step.reads[0], &step.writes[0]);
-    let [mut write, ..] = writes;
-    let pixels = match reads[0] {
-        Slice::F16(s) => conv::Pixels::F16(s),
-        Slice::F32(s) => conv::Pixels::F32(s),
-        _ => return Err(broken("an image is not of floats")),
-    };
-    let Slice::F32(weights) = reads[1] else { return Err(broken("packed weights are not fp32")) };
-    let bias = match reads[2] {
-        Slice::F32(bias) if packed.bias => Some(bias),
-        _ => None,
-    };
-    let epilogue = conv::ConvEpilogue { bias, round: packed.round };
-    for i in 0..x.shape[0] {
-        let origin = bases[0].wrapping_add_signed(i as isize * x.strides[0]);
-        let image = conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..] };
-        let at = i * out.strides[0] as usize;
-        let to = match &mut write {
-            SliceMut::F16(s) => conv::ImageMut::F16(&mut s[at..]),
-            SliceMut::F32(s) => conv::ImageMut::F32(&mut s[at..]),
-            _ => return Err(broken("a convolution writes no floats")),
-        };
-        packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))?;
-    }
-    Ok(())
 }
 
 /// The most elements of unfolded input at a time.

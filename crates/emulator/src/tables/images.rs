@@ -1,14 +1,78 @@
-//! Pooling.
+//! Convolutions with packed weights, and pooling: one image after the other.
 
 use ferrane_device::Result;
 use ferrane_host::conv;
 
-use crate::ir::{Pool, PoolForm, Step, View};
+use crate::ir::{Finish, MAX_READS, PackedConv, Pool, PoolForm, Step, View};
 
-use super::Table;
+use std::ops::Range;
+
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
 use super::moves::{axes, places};
 use super::products::failed;
+use super::{Table, group, scratch};
+
+/// Convolution with packed weights, one image after the other.
+pub(crate) fn packed_conv(
+    table: &Table,
+    step: &Step,
+    packed: &PackedConv,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
+    let (x, out) = (&step.reads[0], &step.writes[0]);
+    let [mut write, ..] = writes;
+    let Slice::F32(weights) = reads[1] else { return Err(broken("packed weights are not fp32")) };
+    let bias = match reads[2] {
+        Slice::F32(bias) if packed.bias => Some(bias),
+        _ => None,
+    };
+    let tasks = scratch::Tasks::default();
+    for i in 0..x.shape[0] {
+        let finish = packed.finish.as_deref().map(|f| Finishing::new(f, reads, bases, i));
+        let finish = finish
+            .as_ref()
+            .map(|f| |places: Range<usize>, pixels: conv::PixelsMut<'_>| f.run(table, places, pixels, &tasks));
+        let finish = finish.as_ref().map(|f| conv::Finish(f));
+        let epilogue = conv::ConvEpilogue { bias, round: packed.round, finish };
+        let image = image(x, i, &reads[0], bases[0])?;
+        let to = image_mut(out, i, &mut write, packed.layout)?;
+        packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))?;
+    }
+    tasks.end()
+}
+
+/// The group that finishes the results of one image.
+struct Finishing<'a> {
+    finish: &'a Finish,
+    /// What the group reads, in its order, and the offset of each read's first element.
+    reads: Reads<'a>,
+    bases: [usize; MAX_READS],
+}
+
+impl<'a> Finishing<'a> {
+    fn new(finish: &'a Finish, from: &Reads<'a>, from_bases: &[usize], image: usize) -> Finishing<'a> {
+        let (mut reads, mut bases) = ([Slice::None; MAX_READS], [0; MAX_READS]);
+        let loads = (0..finish.group.loads.len()).filter(|i| *i != finish.own);
+        for (at, load) in loads.enumerate() {
+            let at = finish.others + at;
+            reads[load] = from[at];
+            bases[load] = from_bases[at].wrapping_add_signed(image as isize * finish.images[load + 1]);
+        }
+        Finishing { finish, reads, bases }
+    }
+
+    fn run(&self, table: &Table, places: Range<usize>, pixels: conv::PixelsMut<'_>, tasks: &scratch::Tasks) {
+        let to = match pixels {
+            conv::PixelsMut::F16(s) => SliceMut::F16(s),
+            conv::PixelsMut::F32(s) => SliceMut::F32(s),
+        };
+        let Finish { group, own, .. } = self.finish;
+        let bases = &self.bases[..group.loads.len()];
+        group::in_place(table, group, *own, &self.reads, bases, to, (places.start, places.end), tasks);
+    }
+}
 
 /// Pooling, one image after the other, or one result after the other.
 pub(crate) fn pool(
@@ -19,7 +83,7 @@ pub(crate) fn pool(
     bases: &[usize],
     writes: Writes<'_>,
 ) -> Result<()> {
-    let Some(pooling) = &pool.images else {
+    let Some((pooling, layout)) = &pool.images else {
         results(table, step, pool, reads, bases, writes);
         return Ok(());
     };
@@ -27,7 +91,7 @@ pub(crate) fn pool(
     let [mut write, ..] = writes;
     for i in 0..x.shape[0] {
         let image = image(x, i, &reads[0], bases[0])?;
-        let to = image_mut(out, i, &mut write)?;
+        let to = image_mut(out, i, &mut write, *layout)?;
         pooling.run(image, to, pool.round).map_err(|e| failed(step, &e))?;
     }
     Ok(())
@@ -44,15 +108,21 @@ fn image<'a>(x: &'a View, i: usize, slice: &Slice<'a>, base: usize) -> Result<co
     Ok(conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..] })
 }
 
-/// The results of an image, which are dense.
-fn image_mut<'a>(out: &View, i: usize, slice: &'a mut SliceMut<'_>) -> Result<conv::ImageMut<'a>> {
+/// The results of an image.
+fn image_mut<'a>(
+    out: &View,
+    i: usize,
+    slice: &'a mut SliceMut<'_>,
+    layout: conv::Layout,
+) -> Result<conv::ImageMut<'a>> {
     let at = i * out.strides[0] as usize;
-    match slice {
-        SliceMut::F16(s) => s.get_mut(at..).map(conv::ImageMut::F16),
-        SliceMut::F32(s) => s.get_mut(at..).map(conv::ImageMut::F32),
+    let pixels = match slice {
+        SliceMut::F16(s) => s.get_mut(at..).map(conv::PixelsMut::F16),
+        SliceMut::F32(s) => s.get_mut(at..).map(conv::PixelsMut::F32),
         _ => None,
-    }
-    .ok_or_else(|| broken("an image is not written to dense floats"))
+    };
+    let pixels = pixels.ok_or_else(|| broken("an image is not written to floats"))?;
+    Ok(conv::ImageMut { pixels, layout })
 }
 
 /// Only taps inside of the input are visited, however large the window is.

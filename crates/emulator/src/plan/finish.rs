@@ -1,0 +1,121 @@
+//! Element-wise groups that finish the results of a convolution: activations, residual sums, scales.
+//!
+//! A group that reads the results of a convolution, and is their only reader, is applied in place by
+//! the task that computed them, while they are in its caches. So neither the results before the group
+//! nor a wait between two steps remain. The group computes what it would compute as a step, bit for
+//! bit.
+
+use super::images::pixel_pitch;
+use crate::ir::{Buffer, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step, StepKind, View};
+use ferrane_host::conv::Layout;
+
+/// The most steps between a convolution and the group that finishes it.
+const DISTANCE: usize = 4;
+
+/// Moves groups into the convolutions whose results they finish.
+pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
+    if !policy.fuses {
+        return steps;
+    }
+    let mut readers = vec![0usize; buffers.len()];
+    for step in &steps {
+        let mut seen: Vec<usize> = step.reads.iter().map(|r| r.buffer).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.into_iter().for_each(|buffer| readers[buffer] += 1);
+    }
+    let mut at = 0;
+    while at < steps.len() {
+        let conv = (at.saturating_sub(DISTANCE)..at).rev().find(|&conv| matches(&steps, conv, at, &readers, buffers));
+        let fused = conv.and_then(|conv| Some((conv, finished(&steps[conv], &steps[at])?)));
+        match fused {
+            Some((conv, step)) => {
+                steps[conv] = step;
+                steps.remove(at);
+            }
+            None => at += 1,
+        }
+    }
+    steps
+}
+
+/// True if step `group` reads the results of step `conv`, nothing else does, and it could run there.
+fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers: &[Buffer<'_>]) -> bool {
+    let (StepKind::PackedConv(packed), StepKind::Group(_)) = (&steps[conv].kind, &steps[group].kind) else {
+        return false;
+    };
+    let (from, [to]) = (&steps[conv].writes[0], steps[group].writes.as_slice()) else { return false };
+    let alone = readers[from.buffer] == 1 && buffers[from.buffer].space == MemorySpace::Arena;
+    let reads = || steps[group].reads.iter();
+    // What lies between does not touch what the group reads or writes.
+    let between = &steps[conv + 1..group];
+    let apart = between.iter().all(|step| {
+        let writes = |view: &View| step.writes.iter().any(|w| w.buffer == view.buffer);
+        let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
+        !touches(to) && !reads().any(writes)
+    });
+    let unread = steps[conv].reads.iter().all(|r| r.buffer != to.buffer || !overlap(r, to));
+    matches!(packed.layout, Layout::ChannelsLast(_))
+        && packed.finish.is_none()
+        && alone
+        && apart
+        && unread
+        && from.storage == to.storage
+        && reads().any(|r| r == from)
+}
+
+fn overlap(a: &View, b: &View) -> bool {
+    let (a, b) = (a.span(), b.span());
+    a.0 < b.1 && b.0 < a.1
+}
+
+/// The convolution with the group, if the group visits its operands by positions and channels.
+fn finished(conv: &Step, step: &Step) -> Option<Step> {
+    let (StepKind::PackedConv(packed), StepKind::Group(group)) = (&conv.kind, &step.kind) else { return None };
+    let (from, to) = (&conv.writes[0], &step.writes[0]);
+    if !group.joined.is_empty() || group.stores.len() != 1 || to.shape != from.shape {
+        return None;
+    }
+    let own = step.reads.iter().position(|r| r == from)?;
+    let layout = Layout::ChannelsLast(pixel_pitch(to)?);
+    let mut strides = Vec::new();
+    let mut images = Vec::new();
+    for (i, view) in step.writes.iter().chain(&step.reads).enumerate() {
+        // The results lie where they are written.
+        let view = if i == own + 1 { to } else { view };
+        let (position, channel, image) = by_position(view)?;
+        strides.push(vec![position, channel]);
+        images.push(image);
+    }
+    let extents = vec![to.shape[2..].iter().product(), to.shape[1]];
+    let nest = Nest { extents, strides, divisible: true };
+    let group = Group { nest, fused: None, ..group.clone() };
+    let mut reads = conv.reads.clone();
+    let others = reads.len();
+    reads.extend(step.reads.iter().enumerate().filter(|(i, _)| *i != own).map(|(_, view)| view.clone()));
+    if reads.len() > MAX_READS {
+        return None;
+    }
+    let finish = Some(Box::new(Finish { group, own, others, images }));
+    Some(Step {
+        op: format!("{}+{}", conv.op, step.op),
+        value: step.value.clone(),
+        reads,
+        writes: vec![to.clone()],
+        kind: StepKind::PackedConv(PackedConv { layout, finish, ..packed.clone() }),
+    })
+}
+
+/// Strides from one position to the next, from one channel to the next, and from one image to the
+/// next.
+fn by_position(view: &View) -> Option<(isize, isize, isize)> {
+    let places: usize = view.shape[2..].iter().product();
+    let constant = view.strides[2..].iter().zip(&view.shape[2..]).all(|(s, n)| *s == 0 || *n == 1);
+    let position = match view.reshaped(&[view.shape[0], view.shape[1], places]) {
+        _ if constant => 0,
+        Some(flat) => flat.strides[2],
+        None => return None,
+    };
+    let stride = |axis: usize| if view.shape[axis] == 1 { 0 } else { view.strides[axis] };
+    Some((position, if view.shape[1] == 1 { 1 } else { view.strides[1] }, stride(0)))
+}
