@@ -24,6 +24,7 @@
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
 //! | `prepacked`, `unfold`, `fir` | what convolutions of channels-first images add: rows packed once, columns read from an image, weighted sums of shifted rows |
 //! | `strip`, `gather`, `taps`, `winograd` | the same of channels-last images: columns packed once, rows gathered from an image, weighted sums of pixels, transforms of 3 × 3 filters |
+//! | `dispatch` | the kernels of channels-last convolutions by the processor's instruction set |
 //! | `vector` | the operations that the kernels need of an instruction set |
 //! | `isa` | instruction sets and their tables of kernels |
 
@@ -32,6 +33,7 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
+mod dispatch;
 mod drive;
 mod error;
 mod finish;
@@ -52,6 +54,7 @@ mod unfold;
 mod vector;
 mod view;
 mod winograd;
+pub(crate) use dispatch::{panel_width, tile_rows};
 use drive::Product;
 pub use error::GemmError;
 pub(crate) use finish::Store;
@@ -61,7 +64,8 @@ pub(crate) use gather::{Gather, TapRun};
 use isa::Kernels;
 pub(crate) use prepacked::{Columns, Panels};
 pub(crate) use scratch::with_scratch;
-pub(crate) use strip::{BLOCK, PITCH, Results, Runs, Strip, panel_width, tile_rows};
+pub use strip::PointStep;
+pub(crate) use strip::{BLOCK, PITCH, Results, Runs, Strip};
 pub(crate) use taps::{Tap, Taps};
 pub use unfold::Pixels;
 pub(crate) use unfold::{SLACK, Unfolded};

@@ -146,22 +146,22 @@ pub fn erf(x: f32) -> f32 {
     let a = a.min(4.0);
     let t = a * a;
     // erf a / a - 1 in a² below 1, minimax, error 1.2e-9 of erf a.
-    let p = 7.853_535_6e-5;
-    let p = p * t - 8.010_086e-4;
-    let p = p * t + 5.188_314e-3;
-    let p = p * t - 2.685_380_4e-2;
-    let p = p * t + 1.128_358_5e-1;
-    let p = p * t - 3.761_262_6e-1;
-    let p = p * t + 1.283_791_7e-1;
-    let small = a + a * p;
+    let p = 7.853_535_6e-5f32;
+    let p = p.mul_add(t, -8.010_086e-4);
+    let p = p.mul_add(t, 5.188_314e-3);
+    let p = p.mul_add(t, -2.685_380_4e-2);
+    let p = p.mul_add(t, 1.128_358_5e-1);
+    let p = p.mul_add(t, -3.761_262_6e-1);
+    let p = p.mul_add(t, 1.283_791_7e-1);
+    let small = a.mul_add(p, a);
     // -ln(erfc a) on [1, 4], minimax, error 1.0e-9 in erfc a.
-    let q = -1.855_725_9e-4;
-    let q = q * a + 2.939_593e-3;
-    let q = q * a - 2.180_526e-2;
-    let q = q * a + 1.030_372_5e-1;
-    let q = q * a + 6.382_258e-1;
-    let q = q * a + 1.127_04;
-    let q = q * a + 3.537_402_8e-4;
+    let q = -1.855_725_9e-4f32;
+    let q = q.mul_add(a, 2.939_593e-3);
+    let q = q.mul_add(a, -2.180_526e-2);
+    let q = q.mul_add(a, 1.030_372_5e-1);
+    let q = q.mul_add(a, 6.382_258e-1);
+    let q = q.mul_add(a, 1.127_04);
+    let q = q.mul_add(a, 3.537_402_8e-4);
     let large = 1.0 - exp(-q);
     let y = (if a < 1.0 { small } else { large }).copysign(x);
     // `min` has swallowed a NaN.

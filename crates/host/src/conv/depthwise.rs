@@ -1,7 +1,7 @@
 //! Depthwise convolutions with channels first: sums of shifted rows, one channel at a time.
 
 use super::first::{First, Pixel};
-use super::{ConvEpilogue, Image};
+use super::shape::{ConvEpilogue, Image};
 use crate::gemm::{GemmError, SLACK, fir, with_scratch};
 use crate::pool;
 

@@ -17,10 +17,10 @@
 use half::f16;
 
 use super::padded::{self, Padded};
-use super::{ConvEpilogue, ConvShape, Image, Pixels, Weights};
+use super::shape::{ConvEpilogue, ConvShape, Image, Weights};
 use crate::buffer::AllocError;
 use crate::gemm::{
-    Bias, Columns, Epilogue, GemmError, Operand, Output, Panels, Unfolded, View, ViewMut, gemm, with_scratch,
+    Bias, Columns, Epilogue, GemmError, Operand, Output, Panels, Pixels, Unfolded, View, ViewMut, gemm, with_scratch,
 };
 use crate::pool;
 

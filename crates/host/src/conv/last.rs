@@ -14,11 +14,12 @@
 //!
 //! Sums add their products in order of taps, then channels.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::padded::{extents, strides};
+use super::shape::{ConvShape, Finish, Image, PixelsMut, Weights};
 use super::winograd::Winograd;
-use super::{ConvShape, Finish, Image, PixelsMut, Weights};
 use crate::gemm::{
     BLOCK, Gather, GemmError, PITCH, Results, Runs, Store, Strip, Tap, TapRun, Taps, panel_width, tile_rows,
     with_scratch,
@@ -43,21 +44,23 @@ pub(super) struct Last {
     pub(super) output: [usize; AXES],
     pub(super) steps: [usize; AXES],
     pub(super) pad: [usize; AXES],
-    /// The taps that can see the input: their index in the filter, and their distance from where the
-    /// filter begins.
+    /// The taps that can see the input: their index in the filter, and their distance from where
+    /// the filter begins.
     pub(super) taps: Vec<(usize, [usize; AXES])>,
     /// Input channels of a group.
     pub(super) channels: usize,
     /// Output channels of a group.
     pub(super) outputs: usize,
     pub(super) groups: usize,
+    /// No weight is infinite or NaN.
+    finite: bool,
     /// The tiles of a 3 × 3 filter that is transformed.
     winograd: Option<Winograd>,
 }
 
 impl Last {
-    /// A convolution of a consistent shape; `None` if it cannot be addressed, or is depthwise and has
-    /// weights that are not `finite`.
+    /// A convolution of a consistent shape; `None` if it cannot be addressed, or is depthwise and
+    /// has weights that are not `finite`.
     pub(super) fn new(shape: &ConvShape, finite: bool) -> Option<Last> {
         let [input, output, kernel] = [&shape.input, &shape.output, &shape.kernel].map(|e| extents(e));
         let [steps, dilations] = [&shape.strides, &shape.dilations].map(|e| extents(e));
@@ -77,7 +80,7 @@ impl Last {
         let taps: Vec<_> = (0..count).map(tap).filter(|(_, at)| !finite || (0..AXES).all(|a| sees(a, at[a]))).collect();
         let (channels, outputs) = (shape.channels / shape.groups, shape.outputs / shape.groups);
         let mut last =
-            Last { input, output, steps, pad, taps, channels, outputs, groups: shape.groups, winograd: None };
+            Last { input, output, steps, pad, taps, channels, outputs, groups: shape.groups, finite, winograd: None };
         if last.is_depthwise() && (!finite || outputs != 1) {
             return None;
         }
@@ -173,7 +176,7 @@ impl Last {
         &self,
         image: &Image<'_>,
         weights: &[f32],
-        out: Results,
+        out: Results<'_>,
         finish: Option<Finish<'_>>,
         parallel: bool,
     ) -> Result<(), GemmError> {
@@ -189,11 +192,14 @@ impl Last {
         }
         let depth = self.depth();
         // Groups whose sums fit one block are gathered together.
-        let together = if depth == 0 { 1 } else { (BLOCK / depth).clamp(1, self.groups) };
+        let together = BLOCK.checked_div(depth).unwrap_or(1).clamp(1, self.groups);
         let gathers = self.groups.div_ceil(together);
         let (places, panels) = (self.places(), self.panels().count());
         let threads = if parallel { pool::threads() } else { 1 };
-        let mut areas = places.div_ceil(POSITIONS);
+        // Far taps see nothing from many rows, so areas are few rows.
+        let far = self.finite && self.taps.last().is_some_and(|(_, at)| 2 * at[1] > self.input[1]);
+        let most = if far { POSITIONS.min(2 * self.output[2]) } else { POSITIONS };
+        let mut areas = places.div_ceil(most);
         let mut parts = 1;
         if gathers * areas < threads {
             parts = (threads / (gathers * areas)).clamp(1, panels);
@@ -212,7 +218,8 @@ impl Last {
                 let (area, part) = (rest / parts, rest % parts);
                 let groups = gather * together..self.groups.min((gather + 1) * together);
                 let panels = part * panels / parts..(part + 1) * panels / parts;
-                // SAFETY: the caller guarantees it; tasks have different groups, positions or panels.
+                // SAFETY: the caller guarantees it; tasks have different groups, positions or
+                // panels.
                 unsafe {
                     self.product(image, weights, out, groups, positions(area), panels)?;
                     if whole {
@@ -237,7 +244,7 @@ impl Last {
     ///
     /// # Safety
     /// The results of the positions have been written, and nothing else accesses them.
-    pub(super) unsafe fn finish(&self, out: Results, finish: Option<Finish<'_>>, positions: Range<usize>) {
+    pub(super) unsafe fn finish(&self, out: Results<'_>, finish: Option<Finish<'_>>, positions: Range<usize>) {
         let Some(Finish(finish)) = finish.filter(|_| !positions.is_empty()) else { return };
         let len = (positions.len() - 1) * out.pitch + self.outputs * self.groups;
         // SAFETY: the caller guarantees it.
@@ -258,7 +265,7 @@ impl Last {
         &self,
         image: &Image<'_>,
         weights: &[f32],
-        out: Results,
+        out: Results<'_>,
         groups: Range<usize>,
         positions: Range<usize>,
         panels: Range<usize>,
@@ -268,15 +275,15 @@ impl Last {
             return Ok(());
         }
         let (columns, full) = (self.columns(), panel_width().0);
-        let blocks = depth.div_ceil(BLOCK).max(1);
-        let block = depth.div_ceil(blocks).next_multiple_of(16).min(BLOCK);
         let tiles = count.div_ceil(tile_rows());
         let height = count.div_ceil(tiles);
-        let sums = if blocks > 1 { panels.len() * count * full } else { 0 };
-        with_scratch([count * PITCH, sums, 0], |[rows, sums, _]| {
-            for b in 0..blocks {
-                let steps = (b * block).min(depth)..depth.min((b + 1) * block);
-                let gathered = self.gathered(image, groups.clone(), steps.clone());
+        let mut lists = LISTS.take();
+        self.blocks(&groups, &positions, &mut lists.blocks);
+        let sums = if lists.blocks.len() > 1 { panels.len() * count * full } else { 0 };
+        let result = with_scratch([count * PITCH, sums, 0], |[rows, sums, _]| {
+            let Lists { blocks, runs, .. } = &mut lists;
+            for (b, steps) in blocks.iter().enumerate() {
+                self.gathered(image, groups.clone(), steps.clone(), runs);
                 let gather = Gather {
                     pixels: image.pixels,
                     origin: image.origin,
@@ -285,9 +292,10 @@ impl Last {
                     output: self.output,
                     steps: self.steps,
                     pad: self.pad,
-                    runs: &gathered,
+                    runs,
                 };
-                // SAFETY: the caller guarantees it; pixels of several taps have no gaps (`gathered`).
+                // SAFETY: the caller guarantees it; pixels of several taps have no gaps
+                // (`gathered`).
                 unsafe { gather.rows(positions.start, count, rows) };
                 for (n, group) in groups.clone().enumerate() {
                     let runs = match groups.len() {
@@ -306,30 +314,67 @@ impl Last {
                                 b: weights.as_ptr().wrapping_add(packed),
                                 partial: sums.as_mut_ptr().wrapping_add(partial),
                                 first: b == 0,
-                                last: b + 1 == blocks,
+                                last: b + 1 == blocks.len(),
                                 out: out.at(positions.start + row, column),
                                 cols: width.min(self.outputs - first),
                             };
                             let height = height.min(count.saturating_sub(row));
                             if height > 0 {
-                                // SAFETY: the rows were gathered, the panels have all steps, and there
-                                // is room for the sums of all panels and rows.
+                                // SAFETY: the rows were gathered, the panels have all steps, and
+                                // there is room for the sums of all panels and rows.
                                 unsafe { strip.run(height, width) };
                             }
                         }
                     }
                 }
             }
-        })
+        });
+        LISTS.set(lists);
+        result
     }
 
-    /// What is gathered for some groups and steps along K.
-    fn gathered(&self, image: &Image<'_>, groups: Range<usize>, steps: Range<usize>) -> Vec<TapRun> {
+    /// Lists the blocks along K. If the weights are finite, taps that see only padding from all of
+    /// these positions are left out.
+    fn blocks(&self, groups: &Range<usize>, positions: &Range<usize>, blocks: &mut Vec<Range<usize>>) {
+        blocks.clear();
+        let depth = self.depth();
+        if groups.len() > 1 || !self.finite {
+            return split(0..depth, blocks);
+        }
+        // Rows of results, counted through all planes.
+        let widths = self.output[2];
+        let rows = positions.start / widths..positions.end.div_ceil(widths);
+        let sees = |at: &[usize; AXES]| {
+            rows.clone().any(|row| {
+                let begin = |a: usize, i: usize| (i * self.steps[a]).wrapping_sub(self.pad[a]).wrapping_add(at[a]);
+                let (z, y) = (begin(0, row / self.output[1]), begin(1, row % self.output[1]));
+                z < self.input[0] && y < self.input[1]
+            })
+        };
+        let mut live = 0..0;
+        for (t, _) in self.taps.iter().enumerate().filter(|(_, (_, at))| sees(at)) {
+            let first = t * self.channels;
+            if live.end != first {
+                if !live.is_empty() {
+                    split(live, blocks);
+                }
+                live = first..first;
+            }
+            live.end = first + self.channels;
+        }
+        // Something must store the results, even if no tap is left.
+        if !live.is_empty() || blocks.is_empty() {
+            split(live, blocks);
+        }
+    }
+
+    /// Lists what is gathered for some groups and steps along K.
+    fn gathered(&self, image: &Image<'_>, groups: Range<usize>, steps: Range<usize>, runs: &mut Vec<TapRun>) {
+        runs.clear();
         // With several groups, all their channels are gathered, tap by tap.
         let channels = groups.len() * self.channels;
         let steps = if groups.len() > 1 { 0..self.taps.len() * channels } else { steps };
         let pixel = strides(image.strides)[AXES - 1];
-        let mut runs: Vec<TapRun> = Vec::new();
         for (t, &(_, at)) in self.taps.iter().enumerate() {
             let low = steps.start.max(t * channels);
             let high = steps.end.min((t + 1) * channels);
@@ -351,13 +396,12 @@ impl Last {
             }
             runs.push(run);
         }
-        runs
     }
 
     /// Results of one channel each: sums with weights, or the largest pixels without.
     ///
-    /// A task computes some rows, a few vectors of channels at a time, so that the pixels of a row are
-    /// in the L1 cache when the next row reads them.
+    /// A task computes some rows, a few vectors of channels at a time, so that the pixels of a row
+    /// are in the L1 cache when the next row reads them.
     ///
     /// # Safety
     /// As of [`Last::run`].
@@ -365,7 +409,7 @@ impl Last {
         &self,
         image: &Image<'_>,
         weights: Option<&[f32]>,
-        out: Results,
+        out: Results<'_>,
         finish: Option<Finish<'_>>,
         parallel: bool,
     ) {
@@ -377,10 +421,13 @@ impl Last {
         let reach = self.taps.last().map_or(1, |(_, at)| at[1] + 1);
         let together = (L1 / (reach * self.input[2] * lanes)).max(1) * lanes;
         pool::for_each_range(rows, per_task, |rows| {
-            let (mut segments, mut taps) = (Vec::new(), Vec::new());
-            rows.clone().for_each(|row| self.segments(image, row, &mut segments, &mut taps));
+            let mut lists = LISTS.take();
+            let Lists { segments, taps, .. } = &mut lists;
+            segments.clear();
+            taps.clear();
+            rows.clone().for_each(|row| self.segments(image, row, segments, taps));
             for channel in (0..self.groups).step_by(together) {
-                for segment in &segments {
+                for segment in &*segments {
                     let job = Taps {
                         taps: &taps[segment.taps.clone()],
                         weights: weights.map_or(std::ptr::null(), |w| w.as_ptr().wrapping_add(channel)),
@@ -390,18 +437,20 @@ impl Last {
                         step: self.steps[2] as isize * strides(image.strides)[2],
                         out: out.at(segment.place, channel),
                     };
-                    // SAFETY: the taps of a segment are inside the image, the weights have a row for
-                    // each tap, rows have different results, and the caller guarantees the rest.
+                    // SAFETY: the taps of a segment are inside the image, the weights have a row
+                    // for each tap, rows have different results, and the caller guarantees the
+                    // rest.
                     unsafe { job.run(image.pixels, segment.origin + channel as isize) };
                 }
             }
+            LISTS.set(lists);
             // SAFETY: the results of these rows have been written, and rows have different results.
             unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
         });
     }
 
-    /// Calls `visit` with the index of the first channel of each pixel under the filter, in order of
-    /// the taps.
+    /// Calls `visit` with the index of the first channel of each pixel under the filter, in order
+    /// of the taps.
     pub(super) fn each_tap(&self, image: &Image<'_>, place: usize, mut visit: impl FnMut(usize)) {
         let [_, heights, widths] = self.output;
         let strides = strides(image.strides);
@@ -415,8 +464,8 @@ impl Last {
         }
     }
 
-    /// The segments of one row of results: the positions that see every tap of the row, and one by one
-    /// those that do not.
+    /// The segments of one row of results: the positions that see every tap of the row, and one by
+    /// one those that do not.
     fn segments(&self, image: &Image<'_>, row: usize, segments: &mut Vec<Segment>, taps: &mut Vec<Tap>) {
         let (heights, widths) = (self.output[1], self.output[2]);
         let strides = strides(image.strides);
@@ -450,11 +499,34 @@ impl Last {
     }
 }
 
+/// Adds blocks of about the same length.
+fn split(steps: Range<usize>, blocks: &mut Vec<Range<usize>>) {
+    let count = steps.len().div_ceil(BLOCK).max(1);
+    let block = steps.len().div_ceil(count).next_multiple_of(16).min(BLOCK);
+    let cut = |b: usize| (steps.start + b * block).min(steps.end);
+    blocks.extend((0..count).map(|b| cut(b)..cut(b + 1)));
+}
+
+/// Lists that a task fills. The next task of the thread reuses their memory.
+#[derive(Default)]
+struct Lists {
+    blocks: Vec<Range<usize>>,
+    runs: Vec<TapRun>,
+    segments: Vec<Segment>,
+    taps: Vec<Tap>,
+}
+
+thread_local! {
+    static LISTS: Cell<Lists> = const {
+        Cell::new(Lists { blocks: Vec::new(), runs: Vec::new(), segments: Vec::new(), taps: Vec::new() })
+    };
+}
+
 /// Results of one row that see the same taps.
 struct Segment {
     /// Indices into the list of taps.
     taps: Range<usize>,
-    /// The first position.
+    /// Index of the first position, row-major over all results.
     place: usize,
     count: usize,
     /// Index of the pixel at which the filter begins for the first position; it may be outside.

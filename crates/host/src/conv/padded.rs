@@ -7,8 +7,8 @@
 
 use half::f16;
 
-use super::{ConvShape, Image, Pixels};
-use crate::gemm::SLACK;
+use super::shape::{ConvShape, Image};
+use crate::gemm::{Pixels, SLACK};
 use crate::{convert, pool, vectorize};
 
 /// Spatial axes of a layout; missing ones come first and have extent 1.

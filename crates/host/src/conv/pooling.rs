@@ -1,8 +1,9 @@
 //! Pooling: the largest element, a mean, or the root of a sum of squares under a sliding window.
 //!
-//! With channels first, a channel is copied with its padding ([`Padded`]); then a result is combined from elements at
-//! fixed distances, and neighboring results are computed together. Padding is −∞ for a maximum and
-//! zero for sums, so it changes no result. With channels last, pixels are combined in place.
+//! With channels first, a channel is copied with its padding ([`Padded`]); then a result is
+//! combined from elements at fixed distances, and neighboring results are computed together.
+//! Padding is −∞ for a maximum and zero for sums, so it changes no result. With channels last,
+//! pixels are combined in place.
 //!
 //! Invariants: taps are combined in row-major order, sums in fp64 and divided once. A NaN under the
 //! window gives NaN, and of equal largest elements the first one is kept (zeros have signs).
@@ -10,8 +11,8 @@
 use super::first::Pixel;
 use super::last::Last;
 use super::padded::Padded;
-use super::{ConvShape, Image, ImageMut, Layout, Pixels, PixelsMut};
-use crate::gemm::{GemmError, Results, Store, with_scratch};
+use super::shape::{ConvShape, Image, ImageMut, Layout, PixelsMut};
+use crate::gemm::{GemmError, Pixels, Results, Store, with_scratch};
 use crate::{convert, pool, vectorize};
 
 /// Results that are computed together: a few vectors on every processor.
@@ -129,7 +130,7 @@ impl Pooling {
 
     /// The largest pixels of a channels-last image, for results that were checked.
     fn largest_last(&self, image: &Image<'_>, store: Store, pitch: usize, round: bool) {
-        let out = Results { store, pitch, bias: std::ptr::null(), round };
+        let out = Results { store, pitch, bias: std::ptr::null(), steps: &[], round };
         // SAFETY: the image and the results were checked, and the results are borrowed exclusively.
         unsafe { self.last.pixels(image, None, out, None, self.parallel()) };
     }

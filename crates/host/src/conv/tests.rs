@@ -1,3 +1,4 @@
+use half::f16;
 use proptest::prelude::*;
 
 use super::*;
@@ -94,7 +95,7 @@ fn compare(conv: &Conv, last: bool, half: bool, gap: usize, [x, w, bias]: [&[f32
     }
     let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&spread) };
     let image = Image { pixels, origin: 0, channel: if last { 1 } else { pitch as isize }, strides: &strides };
-    let epilogue = ConvEpilogue { bias: Some(bias), round: half, finish: None };
+    let epilogue = ConvEpilogue { bias: Some(bias), round: half, ..ConvEpilogue::default() };
     let width = if last { shape.outputs + gap } else { places };
     let layout = if last { Layout::ChannelsLast(width) } else { Layout::ChannelsFirst };
     let mut found = vec![f32::NAN; if last { places * width } else { wanted.len() }];
@@ -232,7 +233,7 @@ fn a_tap_that_sees_only_padding_still_multiplies_infinity_by_zero() {
         conv.run(image, &packed, first(&mut sums), ConvEpilogue::default()).unwrap();
         assert_eq!(sums.iter().any(|v| v.is_nan()), nan);
     }
-    assert!(!Weights::F32(&weights).is_finite());
+    assert!(!Weights::F32(&weights).is_tame());
 }
 
 /// Transformed tiles would spread NaN and infinity to results that do not see them.

@@ -1,11 +1,11 @@
 //! Convolutions with 3 × 3 filters by Winograd's minimal filtering, for channels-last images.
 //!
-//! A task transforms the pixels of a block of tiles, multiplies each of the 36 transformed values with
-//! its weights, and transforms the sums. The weights take four times their memory, so small images,
-//! which use them a few times only, are computed directly.
+//! A task transforms the pixels of a block of tiles, multiplies each of the 36 transformed values
+//! with its weights, and transforms the sums. The weights take four times their memory, so small
+//! images, which use them a few times only, are computed directly.
 //!
-//! Errors are about twice those of a direct sum in fp32 (`gemm::winograd`). A block with a pixel that is infinite, NaN or huge is computed directly: the transform
-//! would spread it over the tile.
+//! Errors are about twice those of a direct sum in fp32 (`gemm::winograd`). A block with a pixel
+//! that is infinite, NaN or huge is computed directly: the transform would spread it over the tile.
 //!
 //! Invariant: blocks depend on the shape alone, so neither results nor which blocks are computed
 //! directly depend on the threads.
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::last::Last;
 use super::padded::strides;
-use super::{Finish, Image, Weights};
+use super::shape::{Finish, Image, Weights};
 use crate::gemm::{
     BLOCK, GemmError, PITCH, Results, Runs, SPAN, Strip, TILE, TilePixels, TileSums, VALUES, filter, panel_width,
     tile_rows, with_scratch,
@@ -109,7 +109,7 @@ impl Winograd {
         last: &Last,
         image: &Image<'_>,
         [direct, weights]: [&[f32]; 2],
-        out: Results,
+        out: Results<'_>,
         finish: Option<Finish<'_>>,
         parallel: bool,
     ) -> Result<(), GemmError> {
@@ -153,8 +153,8 @@ impl Winograd {
         rows.start * TILE * widths..heights.min(rows.end * TILE) * widths
     }
 
-    /// The results of some rows of tiles and panels; false, and nothing is written, if a pixel cannot be
-    /// transformed.
+    /// The results of some rows of tiles and panels; false, and nothing is written, if a pixel
+    /// cannot be transformed.
     ///
     /// # Safety
     /// As of [`Last::run`].
@@ -163,7 +163,7 @@ impl Winograd {
         last: &Last,
         image: &Image<'_>,
         weights: &[f32],
-        out: Results,
+        out: Results<'_>,
         rows: Range<usize>,
         panels: Range<usize>,
     ) -> Result<bool, GemmError> {
@@ -179,7 +179,7 @@ impl Winograd {
         let pixels = VALUES.div_ceil(beside) * count * PITCH;
         let width = panels.len() * full;
         let strides = strides(image.strides);
-        let list: Vec<(usize, usize)> = last.panels().skip(panels.start).take(panels.len()).collect();
+        let list = || last.panels().skip(panels.start).take(panels.len()).enumerate();
         let tiles = rows.flat_map(|y| (0..self.tiles[1]).map(move |x| [y, x]));
         with_scratch([pixels, VALUES * count * width, 0], |[pixels, sums, _]| {
             for (i, [y, x]) in tiles.clone().enumerate() {
@@ -201,10 +201,10 @@ impl Winograd {
             }
             let height = count.div_ceil(count.div_ceil(tile_rows()));
             for (value, place) in places.iter().enumerate() {
-                for (panel, &(first, columns)) in list.iter().enumerate() {
+                for (panel, (first, columns)) in list() {
                     let packed = value * channels * last.columns() + first * channels;
                     for row in (0..count).step_by(height) {
-                        let partial = (value * list.len() + panel) * count * full + row * columns;
+                        let partial = (value * panels.len() + panel) * count * full + row * columns;
                         let strip = Strip {
                             a: pixels.as_ptr().wrapping_add(place + row * PITCH),
                             runs: Runs { count: 1, length: channels, stride: 0 },
@@ -215,24 +215,24 @@ impl Winograd {
                             out,
                             cols: columns,
                         };
-                        // SAFETY: the rows were written above, the panels have all channels, and there
-                        // is room for the sums of all values, panels and tiles.
+                        // SAFETY: the rows were written above, the panels have all channels, and
+                        // there is room for the sums of all values, panels and tiles.
                         unsafe { strip.run(height.min(count - row), columns) };
                     }
                 }
             }
             for (i, [y, x]) in tiles.clone().enumerate() {
-                for (panel, &(first, columns)) in list.iter().enumerate() {
+                for (panel, (first, columns)) in list() {
                     let tile = TileSums {
                         from: sums.as_ptr().wrapping_add(panel * count * full + i * columns),
-                        step: list.len() * count * full,
+                        step: panels.len() * count * full,
                         cols: columns.min(last.outputs - first),
                         out: out.at(y * TILE * widths + x * TILE, first),
                         width: widths,
                         size: [TILE.min(heights - y * TILE), TILE.min(widths - x * TILE)],
                     };
-                    // SAFETY: the sums were written above; the results are inside the image, and the
-                    // caller guarantees the rest.
+                    // SAFETY: the sums were written above; the results are inside the image, and
+                    // the caller guarantees the rest.
                     unsafe { tile.run() };
                 }
             }

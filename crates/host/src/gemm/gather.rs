@@ -2,8 +2,8 @@
 //! pixels under the filter, one tap after the other, widened to fp32.
 
 use super::strip::PITCH;
+use super::unfold::Pixels;
 use super::vector::{Element, Simd};
-use super::{Pixels, isa};
 
 /// The spatial axes of an image; missing ones come first.
 pub(crate) const AXES: usize = 3;
@@ -14,7 +14,7 @@ pub(crate) const AXES: usize = 3;
 pub(crate) struct TapRun {
     /// Position of the first tap, relative to the pixel at which the filter begins.
     pub at: [usize; AXES],
-    /// Pixels.
+    /// Neighbors along the last axis, at least one.
     pub taps: usize,
     /// Elements of each pixel.
     pub channels: usize,
@@ -50,27 +50,6 @@ impl Gather<'_> {
         let one = matches!(self.runs, [run] if run.taps == 1 && run.at == [0; AXES]);
         let even = (heights == 1 || y == widths * x) && (depths == 1 || z == heights * y && heights > 1);
         (plain && one && even).then_some(x)
-    }
-
-    /// Gathers `count` positions from `first` on, [`PITCH`] elements each.
-    ///
-    /// # Safety
-    /// The pixels inside the image are elements of `pixels`, `count` positions from `first` on
-    /// exist, and runs of more than one tap have pixels without gaps.
-    ///
-    /// # Panics
-    /// If `to` has fewer than `count` · `PITCH` elements, or a row exceeds a block.
-    pub(crate) unsafe fn rows(&self, first: usize, count: usize, to: &mut [f32]) {
-        let length: usize = self.runs.iter().map(|r| r.taps * r.channels).sum();
-        assert!(to.len() >= count * PITCH && length <= PITCH - 16, "rows without room");
-        let kernels = isa::best();
-        // SAFETY: the caller guarantees it, and `to` has room for the rows and a vector more.
-        unsafe {
-            match self.pixels {
-                Pixels::F32(s) => (kernels.gather)(self, s.as_ptr().cast(), first, count, to.as_mut_ptr()),
-                Pixels::F16(s) => (kernels.gather_f16)(self, s.as_ptr().cast(), first, count, to.as_mut_ptr()),
-            }
-        }
     }
 }
 

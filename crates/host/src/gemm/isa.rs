@@ -161,7 +161,7 @@ macro_rules! kernels {
             unsafe { $crate::gemm::fir::weighted::<$simd>(job) }
         }
         $(#[$features])?
-        unsafe fn strip<const M: usize, const N: usize>(job: &$crate::gemm::strip::Strip) {
+        unsafe fn strip<const M: usize, const N: usize>(job: &$crate::gemm::strip::Strip<'_>) {
             // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::strip::strip::<$simd, M, N>(job) }
         }
@@ -190,7 +190,7 @@ macro_rules! kernels {
             unsafe { $crate::gemm::winograd::tile_pixels::<$simd, C>(job, pixels) }
         }
         $(#[$features])?
-        unsafe fn tile_sums(job: &$crate::gemm::winograd::TileSums) {
+        unsafe fn tile_sums(job: &$crate::gemm::winograd::TileSums<'_>) {
             // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::winograd::tile_sums::<$simd>(job) }
         }

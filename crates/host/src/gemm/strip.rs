@@ -12,7 +12,6 @@
 use std::mem::MaybeUninit;
 
 use super::finish::Store;
-use super::isa;
 use super::vector::Simd;
 
 /// Steps along K of a block.
@@ -22,8 +21,11 @@ pub(crate) const BLOCK: usize = 512;
 /// to the same cache sets, and a vector more than the block, which copies may overwrite.
 pub(crate) const PITCH: usize = BLOCK + 16;
 
-/// The part of K that a tile multiplies: `count` runs of `length` steps, `stride` apart in the rows
-/// of the left factor and adjacent in the panels.
+/// The most rows that are stored together: those of the largest tile of all instruction sets.
+pub(super) const ROWS: usize = 16;
+
+/// The part of K that a tile multiplies: `count` runs of `length` steps, at a distance of `stride`
+/// in the rows of the left factor and adjacent in the panels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Runs {
     pub count: usize,
@@ -33,7 +35,7 @@ pub(crate) struct Runs {
 
 /// One tile: some rows times one panel.
 #[derive(Clone, Copy)]
-pub(crate) struct Strip {
+pub(crate) struct Strip<'a> {
     pub a: *const f32,
     pub runs: Runs,
     pub b: *const f32,
@@ -41,45 +43,50 @@ pub(crate) struct Strip {
     pub partial: *mut f32,
     pub first: bool,
     pub last: bool,
-    pub out: Results,
+    pub out: Results<'a>,
     /// Columns that are stored; the panel may have more.
     pub cols: usize,
 }
 
+/// One operation on a result, in the order in which they are applied: activations that cost less
+/// than a pass over the results.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PointStep {
+    /// At least the first number and at most the second; NaN stays.
+    Clamp(f32, f32),
+    /// 0 unless it is at least so large.
+    From(f32),
+    /// Multiplied, then added, with two roundings.
+    Affine(f32, f32),
+    /// Rounded to the nearest fp16 value.
+    Round,
+    /// Kept for [`PointStep::TimesHeld`].
+    Hold,
+    /// Multiplied by the value that was kept.
+    TimesHeld,
+}
+
 /// Where results go: rows of columns, and what is done to them first.
 #[derive(Clone, Copy)]
-pub(crate) struct Results {
+pub(crate) struct Results<'a> {
     pub store: Store,
     pub pitch: usize,
     /// One value for each column, or null.
     pub bias: *const f32,
+    /// What is done to sums and biases.
+    pub steps: &'a [PointStep],
     pub round: bool,
 }
 
 // SAFETY: the addresses come from borrows that outlive the product, and its threads write different
 // elements.
-unsafe impl Send for Results {}
+unsafe impl Send for Results<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Results {}
+unsafe impl Sync for Results<'_> {}
 
-impl Strip {
-    /// Multiplies `rows` rows, at most [`tile_rows`], with a panel of `columns` columns, whole vectors
-    /// and at most a full panel.
-    ///
-    /// # Safety
-    /// `a` has `rows` rows of the runs, `b` the same number of steps of `columns` values; `partial`
-    /// has room for the sums of the tile unless this is the first and the last block; so many results
-    /// are writable, as many biases are readable, and nothing else accesses the results.
-    pub(crate) unsafe fn run(&self, rows: usize, columns: usize) {
-        let kernels = isa::best();
-        // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
-        unsafe { kernels.strips[rows - 1][columns / kernels.lanes - 1](self) }
-    }
-}
-
-impl Results {
+impl<'a> Results<'a> {
     /// The results of `row` and later rows, `col` and later columns.
-    pub fn at(self, row: usize, col: usize) -> Results {
+    pub fn at(self, row: usize, col: usize) -> Results<'a> {
         let offset = row * self.pitch + col;
         let store = match self.store {
             Store::F32(base) => Store::F32(base.wrapping_add(offset)),
@@ -89,52 +96,47 @@ impl Results {
         Results { store, bias, ..self }
     }
 
-    /// Stores the sums of `rows` rows from `row` on: `n` values of a vector that begins at column `col`,
-    /// the `i`-th of them `sums(i)`.
+    /// Adds the bias to the sums of at most [`ROWS`] rows, a vector each, applies the steps, and
+    /// stores them from `row` on: `n` values of a vector that begins at column `col`.
     ///
     /// # Safety
     /// The results are writable, and so many biases are readable.
     #[inline(always)]
-    pub(super) unsafe fn store<S: Simd>(
-        &self,
-        row: usize,
-        rows: usize,
-        col: usize,
-        n: usize,
-        sums: impl Fn(usize) -> S::V,
-    ) {
+    pub(super) unsafe fn store<S: Simd>(&self, row: usize, col: usize, n: usize, sums: &mut [S::V]) {
         let at = row * self.pitch + col;
         let whole = n == S::LANES;
         // SAFETY: the caller guarantees it.
         unsafe {
-            let bias = match self.bias.is_null() {
-                true => S::splat(-0.0),
-                false if whole => S::load(self.bias.add(col)),
-                false => S::load_part(self.bias.add(col), n),
-            };
+            if !self.bias.is_null() {
+                let bias = self.bias.add(col);
+                let bias = if whole { S::load(bias) } else { S::load_part(bias, n) };
+                for v in sums.iter_mut() {
+                    *v = S::add(*v, bias);
+                }
+            }
+            if !self.steps.is_empty() {
+                steps::<S>(self.steps, sums);
+            }
             match (self.store, whole) {
                 (Store::F32(base), _) if self.round || !whole => {
-                    for i in 0..rows {
-                        let mut v = S::add(sums(i), bias);
-                        if self.round {
-                            v = S::round(v);
-                        }
+                    for (i, v) in sums.iter().enumerate() {
+                        let v = if self.round { S::round(*v) } else { *v };
                         S::store_part(base.add(at + i * self.pitch), v, n);
                     }
                 }
                 (Store::F32(base), _) => {
-                    for i in 0..rows {
-                        S::store(base.add(at + i * self.pitch), S::add(sums(i), bias));
+                    for (i, v) in sums.iter().enumerate() {
+                        S::store(base.add(at + i * self.pitch), *v);
                     }
                 }
                 (Store::F16(base), true) => {
-                    for i in 0..rows {
-                        S::store_f16(base.add(at + i * self.pitch), S::add(sums(i), bias));
+                    for (i, v) in sums.iter().enumerate() {
+                        S::store_f16(base.add(at + i * self.pitch), *v);
                     }
                 }
                 (Store::F16(base), false) => {
-                    for i in 0..rows {
-                        S::store_f16_part(base.add(at + i * self.pitch), S::add(sums(i), bias), n);
+                    for (i, v) in sums.iter().enumerate() {
+                        S::store_f16_part(base.add(at + i * self.pitch), *v, n);
                     }
                 }
             }
@@ -142,20 +144,48 @@ impl Results {
     }
 }
 
+/// Applies steps to at most [`ROWS`] vectors.
+#[inline(always)]
+unsafe fn steps<S: Simd>(steps: &[PointStep], values: &mut [S::V]) {
+    // SAFETY: the caller guarantees the instruction set.
+    unsafe {
+        let mut held = [S::splat(0.0); ROWS];
+        for step in steps {
+            match *step {
+                PointStep::Clamp(low, high) => {
+                    let (low, high) = (S::splat(low), S::splat(high));
+                    values.iter_mut().for_each(|v| *v = S::at_most(high, S::at_least(low, *v)));
+                }
+                PointStep::From(low) => {
+                    let low = S::splat(low);
+                    values.iter_mut().for_each(|v| *v = S::from(low, *v));
+                }
+                PointStep::Affine(factor, term) => {
+                    let (factor, term) = (S::splat(factor), S::splat(term));
+                    values.iter_mut().for_each(|v| *v = S::add(S::mul(factor, *v), term));
+                }
+                PointStep::Round => values.iter_mut().for_each(|v| *v = S::round(*v)),
+                PointStep::Hold => held.iter_mut().zip(&*values).for_each(|(held, v)| *held = *v),
+                PointStep::TimesHeld => values.iter_mut().zip(&held).for_each(|(v, held)| *v = S::mul(*v, *held)),
+            }
+        }
+    }
+}
+
 /// [`strip`] of one size.
-pub(super) type StripKernel = unsafe fn(&Strip);
+pub(super) type StripKernel = unsafe fn(&Strip<'_>);
 
 /// Multiplies `M` rows with a panel of `N` vectors.
 ///
 /// # Safety
-/// `a` has `M` rows of the runs, `b` the same number of steps of `N` vectors; `partial` has room for
-/// the sums of the tile unless this is the first and the last block; the results are writable and
-/// nothing else accesses them; the processor supports the instruction set.
+/// `a` has `M` rows of the runs, `b` the same number of steps of `N` vectors; `partial` has room
+/// for the sums of the tile unless this is the first and the last block; the results are writable
+/// and nothing else accesses them; the processor supports the instruction set.
 #[inline(always)]
-pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip) {
+pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<'_>) {
     let width = N * S::LANES;
-    // The sums leave the registers through memory, so that the epilogue is a loop: unrolled, it would
-    // not leave enough registers for the sums of a large tile.
+    // The sums leave the registers through memory, so that the epilogue is a loop: unrolled, it
+    // would not leave enough registers for the sums of a large tile.
     let mut buffer = [[[MaybeUninit::<f32>::uninit(); 16]; N]; M];
     // SAFETY: the caller guarantees it.
     unsafe {
@@ -201,22 +231,15 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip)
 /// # Safety
 /// `sums` has `rows` rows of `width` values, and the results are writable.
 #[inline(always)]
-unsafe fn finish<S: Simd>(sums: *const f32, width: usize, rows: usize, out: &Results, cols: usize) {
+unsafe fn finish<S: Simd>(sums: *const f32, width: usize, rows: usize, out: &Results<'_>, cols: usize) {
     for col in (0..cols).step_by(S::LANES) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees it; tiles have at most `ROWS` rows.
         unsafe {
-            out.store::<S>(0, rows, col, (cols - col).min(S::LANES), |row| S::load(sums.add(row * width + col)));
+            let mut values = [S::splat(0.0); ROWS];
+            for (row, v) in values.iter_mut().enumerate().take(rows) {
+                *v = S::load(sums.add(row * width + col));
+            }
+            out.store::<S>(0, col, (cols - col).min(S::LANES), &mut values[..rows]);
         }
     }
-}
-
-/// Columns of a full panel, and lanes of a vector: panels have whole vectors.
-pub(crate) fn panel_width() -> (usize, usize) {
-    let kernels = isa::best();
-    (kernels.cols, kernels.lanes)
-}
-
-/// The most rows of a tile.
-pub(crate) fn tile_rows() -> usize {
-    isa::best().rows
 }

@@ -3,7 +3,6 @@
 
 use super::strip::Results;
 use super::vector::{Element, Simd};
-use super::{Pixels, isa};
 
 /// Positions whose sums are held in registers: enough to hide the latency of a multiply-add.
 const POSITIONS: usize = 6;
@@ -28,30 +27,11 @@ pub(crate) struct Taps<'a> {
     /// Elements from the weights of one tap to those of the next.
     pub pitch: usize,
     pub channels: usize,
-    /// Positions.
+    /// Number of results next to each other in the row.
     pub count: usize,
     /// Elements from what a position reads to what the next one reads.
     pub step: isize,
-    pub out: Results,
-}
-
-impl Taps<'_> {
-    /// Computes the results; the filter begins at `origin` for the first one.
-    ///
-    /// # Safety
-    /// Every tap of every position is a pixel of `channels` elements, each tap has weights, if any has,
-    /// and the
-    /// results are writable and nothing else accesses them.
-    pub unsafe fn run(&self, pixels: Pixels<'_>, origin: isize) {
-        let kernels = isa::best();
-        // SAFETY: the caller guarantees it.
-        unsafe {
-            match pixels {
-                Pixels::F32(s) => (kernels.taps)(self, s.as_ptr().wrapping_offset(origin).cast()),
-                Pixels::F16(s) => (kernels.taps_f16)(self, s.as_ptr().wrapping_offset(origin).cast()),
-            }
-        }
-    }
+    pub out: Results<'a>,
 }
 
 /// [`taps`] of one element type.
@@ -182,7 +162,11 @@ unsafe fn results<S: Simd, C: Element, F: Combine, const P: usize, const V: usiz
             }
         }
         for v in 0..V {
-            job.out.store::<S>(at, P, channel + v * S::LANES, n, |p| results[p][v]);
+            let mut column = [S::splat(0.0); P];
+            for p in 0..P {
+                column[p] = results[p][v];
+            }
+            job.out.store::<S>(at, channel + v * S::LANES, n, &mut column);
         }
     }
 }

@@ -35,6 +35,12 @@ pub(super) trait Simd: Copy {
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// For each value, `v` if it is larger than `best` or NaN, else `best`.
     unsafe fn larger(best: Self::V, v: Self::V) -> Self::V;
+    /// For each value, `low` if it is smaller than that, else the value, a NaN too.
+    unsafe fn at_least(low: Self::V, v: Self::V) -> Self::V;
+    /// For each value, `high` if it is larger than that, else the value, a NaN too.
+    unsafe fn at_most(high: Self::V, v: Self::V) -> Self::V;
+    /// For each value, 0 unless it is at least `low`.
+    unsafe fn from(low: Self::V, v: Self::V) -> Self::V;
     /// The sum of the values, in an order that depends on the set alone.
     unsafe fn sum(v: Self::V) -> f32;
     /// Vector `i` of the result holds value `i` of each vector.

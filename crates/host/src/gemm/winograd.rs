@@ -1,17 +1,18 @@
 //! The transforms of Winograd's minimal filtering F(4×4, 3×3), for channels-last images.
 //!
 //! A tile of 4 × 4 results of a 3 × 3 filter needs 6 × 6 pixels. Pixels and weights are transformed
-//! to 36 values each; their products, summed over the input channels, are transformed to the results.
-//! So a result takes 36/16 multiply-adds for each channel instead of 9 (Lavin and Gray, "Fast
-//! Algorithms for Convolutional Neural Networks", 2015).
+//! to 36 values each; their products, summed over the input channels, are transformed to the
+//! results. So a result takes 36/16 multiply-adds for each channel instead of 9 (Lavin and Gray,
+//! "Fast Algorithms for Convolutional Neural Networks", 2015).
 //!
 //! The interpolation points are 0, ±3/4, ±3/2 and ∞. With 0, ±1, ±2 and ∞, which are usual, the
-//! error of a sum in fp32 is about eleven times that of a direct sum, because the transforms cancel large values;
-//! with these it is about twice that of a direct sum, and every coefficient but those of the weights is exact.
+//! error of a sum in fp32 is about eleven times that of a direct sum, because the transforms cancel
+//! large values; with these it is about twice that of a direct sum, and every coefficient but those
+//! of the weights is exact.
 
 use super::strip::Results;
+use super::unfold::Pixels;
 use super::vector::{Element, Simd};
-use super::{Pixels, isa};
 
 /// Results of a tile along an axis.
 pub(crate) const TILE: usize = 4;
@@ -36,53 +37,23 @@ pub(crate) struct TilePixels<'a> {
 }
 
 /// The sums of a tile, and where its results go.
-pub(crate) struct TileSums {
+pub(crate) struct TileSums<'a> {
     pub from: *const f32,
     /// Elements from one transformed value to the next.
     pub step: usize,
-    /// Output channels.
+    /// Output channels that are stored; sums are there for whole vectors of them.
     pub cols: usize,
-    pub out: Results,
+    pub out: Results<'a>,
     /// Positions in a row of results.
     pub width: usize,
     /// Rows and columns of the tile that are results.
     pub size: [usize; 2],
 }
 
-impl TilePixels<'_> {
-    /// Transforms the pixels; false if one of them is infinite, NaN, or so large that the transform may
-    /// overflow.
-    ///
-    /// # Safety
-    /// The pixels are elements, and there is room for so many channels at each place.
-    pub(crate) unsafe fn run(&self) -> bool {
-        let kernels = isa::best();
-        // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
-        unsafe {
-            match self.pixels {
-                Pixels::F32(s) => (kernels.tile_pixels)(self, s.as_ptr().cast()),
-                Pixels::F16(s) => (kernels.tile_pixels_f16)(self, s.as_ptr().cast()),
-            }
-        }
-    }
-}
-
-impl TileSums {
-    /// Transforms the sums and stores the results.
-    ///
-    /// # Safety
-    /// The sums of all values are readable, whole vectors of them; the results are writable and nothing
-    /// else accesses them.
-    pub(crate) unsafe fn run(&self) {
-        // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
-        unsafe { (isa::best().tile_sums)(self) }
-    }
-}
-
 /// [`tile_pixels`] of one element type.
 pub(super) type TilePixelsKernel = unsafe fn(&TilePixels<'_>, *const u8) -> bool;
 /// [`tile_sums`].
-pub(super) type TileSumsKernel = unsafe fn(&TileSums);
+pub(super) type TileSumsKernel = unsafe fn(&TileSums<'_>);
 
 /// # Safety
 /// As of [`TilePixels::run`]; the address is that of the pixels, the processor supports the
@@ -148,7 +119,7 @@ unsafe fn spread<S: Simd>(d: [S::V; SPAN]) -> [S::V; SPAN] {
 /// # Safety
 /// As of [`TileSums::run`]; the processor supports the instruction set.
 #[inline(always)]
-pub(super) unsafe fn tile_sums<S: Simd>(job: &TileSums) {
+pub(super) unsafe fn tile_sums<S: Simd>(job: &TileSums<'_>) {
     for col in (0..job.cols).step_by(S::LANES) {
         let n = (job.cols - col).min(S::LANES);
         // SAFETY: the caller guarantees it.
@@ -165,8 +136,8 @@ pub(super) unsafe fn tile_sums<S: Simd>(job: &TileSums) {
                 }
             }
             for (y, half) in half.into_iter().enumerate().take(job.size[0]) {
-                let row = gather::<S>(half);
-                job.out.store::<S>(y * job.width, job.size[1], col, n, |x| row[x]);
+                let mut row = gather::<S>(half);
+                job.out.store::<S>(y * job.width, col, n, &mut row[..job.size[1]]);
             }
         }
     }

@@ -72,6 +72,19 @@ impl Simd for Avx2 {
         _mm256_blendv_ps(best, v, taken)
     }
     #[inline(always)]
+    unsafe fn at_least(low: __m256, v: __m256) -> __m256 {
+        // The second operand if they are equal or one is NaN.
+        _mm256_max_ps(low, v)
+    }
+    #[inline(always)]
+    unsafe fn at_most(high: __m256, v: __m256) -> __m256 {
+        _mm256_min_ps(high, v)
+    }
+    #[inline(always)]
+    unsafe fn from(low: __m256, v: __m256) -> __m256 {
+        _mm256_and_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(v, low), v)
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m256) -> f32 {
         let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
         let v = _mm_add_ps(v, _mm_movehl_ps(v, v));

@@ -78,6 +78,19 @@ impl Simd for Avx512 {
         _mm512_mask_blend_ps(taken, best, v)
     }
     #[inline(always)]
+    unsafe fn at_least(low: __m512, v: __m512) -> __m512 {
+        // The second operand if they are equal or one is NaN.
+        _mm512_max_ps(low, v)
+    }
+    #[inline(always)]
+    unsafe fn at_most(high: __m512, v: __m512) -> __m512 {
+        _mm512_min_ps(high, v)
+    }
+    #[inline(always)]
+    unsafe fn from(low: __m512, v: __m512) -> __m512 {
+        _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(v, low), v)
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {
         _mm512_reduce_add_ps(v)
     }

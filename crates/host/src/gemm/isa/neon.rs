@@ -84,6 +84,18 @@ impl Simd for Neon {
         vbslq_f32(taken, v, best)
     }
     #[inline(always)]
+    unsafe fn at_least(low: float32x4_t, v: float32x4_t) -> float32x4_t {
+        vbslq_f32(vcltq_f32(v, low), low, v)
+    }
+    #[inline(always)]
+    unsafe fn at_most(high: float32x4_t, v: float32x4_t) -> float32x4_t {
+        vbslq_f32(vcgtq_f32(v, high), high, v)
+    }
+    #[inline(always)]
+    unsafe fn from(low: float32x4_t, v: float32x4_t) -> float32x4_t {
+        vbslq_f32(vcgeq_f32(v, low), v, vdupq_n_f32(0.0))
+    }
+    #[inline(always)]
     unsafe fn sum(v: float32x4_t) -> f32 {
         vaddvq_f32(v)
     }

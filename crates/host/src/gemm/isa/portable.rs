@@ -65,6 +65,18 @@ impl Simd for Portable {
         std::array::from_fn(|i| if v[i] > best[i] || v[i].is_nan() { v[i] } else { best[i] })
     }
     #[inline(always)]
+    unsafe fn at_least(low: [f32; 4], v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] < low[i] { low[i] } else { v[i] })
+    }
+    #[inline(always)]
+    unsafe fn at_most(high: [f32; 4], v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] > high[i] { high[i] } else { v[i] })
+    }
+    #[inline(always)]
+    unsafe fn from(low: [f32; 4], v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if v[i] >= low[i] { v[i] } else { 0.0 })
+    }
+    #[inline(always)]
     unsafe fn sum(v: [f32; 4]) -> f32 {
         (v[0] + v[2]) + (v[1] + v[3])
     }
