@@ -555,7 +555,7 @@ fn refusals_name_the_op_and_the_reason() {
     let message = |e: Result<Program, GradError>| e.expect_err("refused").to_string();
     assert_eq!(message(vjp(&program, "side", &["y"], &["x"], &options)), "no function `side`");
     let unknown = message(vjp(&program, "main", &["z"], &["x"], &options));
-    assert_eq!(unknown, "value `z`: function `main` has none");
+    assert_eq!(unknown, "value `z`: function `main` has none, did you mean `x`?");
     assert_eq!(message(vjp(&program, "main", &["y"], &["x", "x"], &options)), "value `x`: is chosen twice");
     let text = message(vjp(&program, "main", &["y"], &["g_mode"], &options));
     assert_eq!(text, "value `g_mode`: is not a tensor of fp16 or fp32 with known extents, but string");
