@@ -102,6 +102,8 @@ pub(crate) struct PackedConv {
     pub bias: bool,
     pub round: bool,
     pub layout: conv::Layout,
+    /// What is done to each result in registers.
+    pub steps: Vec<conv::PointStep>,
     /// An element-wise group that is applied to the results in place, piece by piece.
     pub finish: Option<Box<Finish>>,
 }

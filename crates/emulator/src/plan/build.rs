@@ -38,6 +38,8 @@ pub(super) struct Lowering<'a> {
     pub views: Vec<Option<View>>,
     /// The home of each value: the view where it must end up, if any.
     pub homes: Vec<Option<View>>,
+    /// The concats so far, from the last one on: the axis, the values, and the home.
+    pub concats: Vec<(usize, Vec<ValueId>, View)>,
     /// Dense strides that suit the readers of a value without a home.
     pub orders: Vec<Option<Vec<isize>>>,
     /// Values with their channels last (`images`).
@@ -72,6 +74,7 @@ impl<'a> Lowering<'a> {
             buffers: Vec::new(),
             views: vec![None; count],
             homes: vec![None; count],
+            concats: Vec::new(),
             orders: vec![None; count],
             images: vec![false; count],
             turned: Vec::new(),

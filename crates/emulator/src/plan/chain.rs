@@ -25,6 +25,8 @@ const MEMBERS: usize = 8;
 /// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have
 /// microkernels of their own, with sums in another order.
 const ROWS: usize = 16;
+/// Rows of a tile whose columns exceed [`TILE`]: a product packs its second factor for each tile.
+const TALL: usize = 64;
 /// Elements of a tile: small enough to stay in the near caches together with what else a stage
 /// touches, but large, because a product packs its second factor for each tile.
 const TILE: usize = 16 * 1024;
@@ -131,7 +133,7 @@ fn overlap(a: &View, b: &View) -> bool {
 /// Rows of a tile: as many as fit the near caches, but so that the last tile is not much smaller
 /// than the others.
 fn tile(rows: usize, cols: usize) -> usize {
-    let wanted = (TILE / cols).max(ROWS).min(rows);
+    let wanted = (TILE / cols).max(TALL).min(rows);
     (1..=rows.div_ceil(wanted))
         .rev()
         .map(|count| rows.div_ceil(count))

@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
             pad: window.pad,
         };
         let fits = weights.shape[0] == shape[1] && weights.shape[1].checked_mul(wanted.groups) == Some(x.shape[1]);
-        let finite = weights.data.with(|w| w.is_finite()).unwrap_or(false);
+        let finite = weights.data.with(|w| w.is_tame()).unwrap_or(false);
         if !fits {
             return Ok(false);
         }
@@ -131,7 +131,14 @@ impl<'a> Lowering<'a> {
         let has_bias = bias.is_some();
         reads.extend(bias);
         let (to, layout) = self.image_result(y, shape, is_last, &reads)?;
-        let step = PackedConv { conv, bias: has_bias, round: self.policy.rounds(self.dtype(y)?), layout, finish: None };
+        let step = PackedConv {
+            conv,
+            bias: has_bias,
+            round: self.policy.rounds(self.dtype(y)?),
+            layout,
+            steps: Vec::new(),
+            finish: None,
+        };
         self.push(StepKind::PackedConv(step), reads, vec![to.clone()])?;
         self.settle(y, to)?;
         Ok(true)
@@ -139,8 +146,8 @@ impl<'a> Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Where a step writes images, with their channels last or first: the value's home if it has that
-    /// layout, else new memory.
+    /// Where a step writes images, with their channels last or first: the value's home if it has
+    /// that layout, else new memory.
     pub(super) fn image_result(
         &mut self,
         y: ValueId,

@@ -1,13 +1,17 @@
-//! Element-wise groups that finish the results of a convolution: activations, residual sums, scales.
+//! Element-wise groups that finish the results of a convolution: activations, residual sums,
+//! scales.
 //!
-//! A group that reads the results of a convolution, and is their only reader, is applied in place by
-//! the task that computed them, while they are in its caches. So neither the results before the group
-//! nor a wait between two steps remain. The group computes what it would compute as a step, bit for
-//! bit.
+//! A group that reads the results of a convolution, and is their only reader, is applied in place
+//! by the task that computed them, while they are in its caches. So neither the results before the
+//! group nor a wait between two steps remain. The group computes what it would compute as a step,
+//! bit for bit.
 
 use super::images::pixel_pitch;
-use crate::ir::{Buffer, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step, StepKind, View};
-use ferrane_host::conv::Layout;
+use crate::ir::{
+    Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step, StepKind,
+    Storage, Unary, View,
+};
+use ferrane_host::conv::{Layout, PointStep};
 
 /// The most steps between a convolution and the group that finishes it.
 const DISTANCE: usize = 4;
@@ -39,7 +43,8 @@ pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'
     steps
 }
 
-/// True if step `group` reads the results of step `conv`, nothing else does, and it could run there.
+/// True if step `group` reads the results of step `conv`, nothing else does, and it could run
+/// there.
 fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers: &[Buffer<'_>]) -> bool {
     let (StepKind::PackedConv(packed), StepKind::Group(_)) = (&steps[conv].kind, &steps[group].kind) else {
         return false;
@@ -54,19 +59,22 @@ fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers
         let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
         !touches(to) && !reads().any(writes)
     });
-    let unread = steps[conv].reads.iter().all(|r| r.buffer != to.buffer || !overlap(r, to));
+    let unread = steps[conv].reads.iter().all(|r| !overlap(r, to));
+    // Each element is finished where it lies, so the group reads the results in their order only.
+    let in_order = reads().any(|r| r == from) && reads().all(|r| r == from || !overlap(r, from));
     matches!(packed.layout, Layout::ChannelsLast(_))
         && packed.finish.is_none()
+        && packed.steps.is_empty()
         && alone
         && apart
         && unread
         && from.storage == to.storage
-        && reads().any(|r| r == from)
+        && in_order
 }
 
 fn overlap(a: &View, b: &View) -> bool {
-    let (a, b) = (a.span(), b.span());
-    a.0 < b.1 && b.0 < a.1
+    let (low, high) = (a.span().0.max(b.span().0), a.span().1.min(b.span().1));
+    a.buffer == b.buffer && low < high
 }
 
 /// The convolution with the group, if the group visits its operands by positions and channels.
@@ -89,6 +97,12 @@ fn finished(conv: &Step, step: &Step) -> Option<Step> {
     }
     let extents = vec![to.shape[2..].iter().product(), to.shape[1]];
     let nest = Nest { extents, strides, divisible: true };
+    // An operand that all tiles share is loaded once, so no instruction may reuse its register, as
+    // the group's may for an operand that differs from image to image.
+    let shared = |nest: &Nest, operand: usize| nest.strides[operand].iter().all(|&s| s == 0);
+    if (0..nest.strides.len()).any(|i| shared(&nest, i) && !shared(&group.nest, i)) {
+        return None;
+    }
     let group = Group { nest, fused: None, ..group.clone() };
     let mut reads = conv.reads.clone();
     let others = reads.len();
@@ -96,14 +110,71 @@ fn finished(conv: &Step, step: &Step) -> Option<Step> {
     if reads.len() > MAX_READS {
         return None;
     }
-    let finish = Some(Box::new(Finish { group, own, others, images }));
+    let mut packed = PackedConv { layout, ..packed.clone() };
+    match point_steps(&group, from.storage == Storage::F16).filter(|_| step.reads.len() == 1) {
+        Some(steps) => packed.steps = steps,
+        None => packed.finish = Some(Box::new(Finish { group, own, others, images })),
+    }
     Some(Step {
         op: format!("{}+{}", conv.op, step.op),
         value: step.value.clone(),
         reads,
         writes: vec![to.clone()],
-        kind: StepKind::PackedConv(PackedConv { layout, finish, ..packed.clone() }),
+        kind: StepKind::PackedConv(packed),
     })
+}
+
+/// A group of one operand as operations on one value, if it is a sequence of these, with products
+/// by at most one earlier value. The results of the convolution are fp16 values if they are
+/// `halves`.
+fn point_steps(group: &Group, halves: bool) -> Option<Vec<PointStep>> {
+    use {Elementwise as E, Unary as U};
+    // Values by number: 0 is the operand, the others are results of instructions. Registers hold
+    // them.
+    let mut values: Vec<Option<usize>> = vec![None; group.registers];
+    *values.get_mut(usize::from(*group.loads.first()?))? = Some(0);
+    let mut steps: Vec<Vec<PointStep>> = vec![if halves { vec![PointStep::Round] } else { Vec::new() }];
+    let mut held = None;
+    for (current, instruction) in group.instructions.iter().enumerate() {
+        let value = |i: usize| values[usize::from(instruction.from[i])];
+        let mut made = match instruction.op {
+            E::Binary(Binary::Mul) => {
+                let other = match (value(0)?, value(1)?) {
+                    (a, b) if a == current => b,
+                    (a, b) if b == current => a,
+                    _ => return None,
+                };
+                if *held.get_or_insert(other) != other {
+                    return None;
+                }
+                vec![PointStep::TimesHeld]
+            }
+            E::Unary(f) if value(0) == Some(current) => match f {
+                U::Identity => Vec::new(),
+                U::Relu => vec![PointStep::Clamp(0.0, f32::INFINITY)],
+                U::Relu6 => vec![PointStep::Clamp(0.0, 6.0)],
+                U::Clip(low, high) => vec![PointStep::Clamp(low, high)],
+                U::ThresholdedRelu(low) => vec![PointStep::From(low)],
+                U::Linear(factor, term) => vec![PointStep::Affine(factor, term)],
+                U::SigmoidHard(factor, term) => vec![PointStep::Affine(factor, term), PointStep::Clamp(0.0, 1.0)],
+                _ => return None,
+            },
+            _ => return None,
+        };
+        if instruction.round {
+            made.push(PointStep::Round);
+        }
+        steps.push(made);
+        values[usize::from(instruction.to)] = Some(current + 1);
+    }
+    // What is stored is the last value.
+    if values[usize::from(*group.stores.first()?)] != Some(group.instructions.len()) {
+        return None;
+    }
+    if let Some(held) = held {
+        steps[held].push(PointStep::Hold);
+    }
+    Some(steps.concat())
 }
 
 /// Strides from one position to the next, from one channel to the next, and from one image to the

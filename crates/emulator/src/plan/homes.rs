@@ -95,8 +95,13 @@ impl<'a> Lowering<'a> {
         }
         let shape = self.shape(y)?;
         let axis = args.axis("axis", shape.len())?;
-        let home = match self.homes[y.index()].clone() {
-            Some(home) => home,
+        let interleave = args.flag("interleave")?;
+        let shared = if interleave { None } else { self.start_of_another(&values, &shape, axis)? };
+        let home = match self.homes[y.index()].clone().or(shared) {
+            Some(home) => {
+                self.homes[y.index()] = Some(home.clone());
+                home
+            }
             None => {
                 let (storage, order) = (self.storage(y)?, self.orders[y.index()].clone());
                 let home = self.fresh(storage, &shape, order);
@@ -106,10 +111,28 @@ impl<'a> Lowering<'a> {
                 home
             }
         };
-        for (value, slot) in values.iter().zip(self.concat_slots(&home, &values, axis, args.flag("interleave")?)?) {
+        for (value, slot) in values.iter().zip(self.concat_slots(&home, &values, axis, interleave)?) {
             self.offer(*value, slot)?;
         }
+        if !interleave {
+            self.concats.push((axis, values, home));
+        }
         Ok(())
+    }
+
+    /// Where the values lie already, if a later concat begins with them and they have their homes
+    /// there: dense blocks concatenate all earlier features again and again.
+    fn start_of_another(&self, values: &[ValueId], shape: &[usize], axis: usize) -> Result<Option<View>> {
+        for (_, others, home) in self.concats.iter().filter(|(other, ..)| *other == axis) {
+            if others.len() > values.len() && others.starts_with(values) {
+                let start = home.sliced(axis, 0, 1, shape[axis]);
+                let slots = self.concat_slots(&start, values, axis, false)?;
+                if values.iter().zip(slots).all(|(value, slot)| self.homes[value.index()] == Some(slot)) {
+                    return Ok(Some(start));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The slot of each operand in a concat's result.

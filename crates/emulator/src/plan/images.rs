@@ -91,7 +91,7 @@ pub(super) fn channels_last(shape: &[usize]) -> Vec<isize> {
 }
 
 /// Elements from one position to the next, if the channels of an image are neighbors and its
-/// positions evenly spaced, and images are apart.
+/// positions evenly spaced, and different images do not overlap.
 pub(super) fn pixel_pitch(view: &View) -> Option<usize> {
     let (channels, places) = (view.shape[1], view.shape[2..].iter().product::<usize>());
     if channels > 1 && view.strides[1] != 1 {

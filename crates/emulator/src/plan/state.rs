@@ -39,6 +39,7 @@ impl<'a> Lowering<'a> {
         if !value.same_elements(&state) {
             self.copy(&value, &state)?;
         }
+        self.turned.retain(|(from, _)| from.buffer != state.buffer);
         match op.outputs.first() {
             Some(&y) if self.uses[y.index()] > 0 => self.alias(y, &state, Some(state.clone())),
             _ => Ok(()),

@@ -35,7 +35,7 @@ pub(crate) fn packed_conv(
             .as_ref()
             .map(|f| |places: Range<usize>, pixels: conv::PixelsMut<'_>| f.run(table, places, pixels, &tasks));
         let finish = finish.as_ref().map(|f| conv::Finish(f));
-        let epilogue = conv::ConvEpilogue { bias, round: packed.round, finish };
+        let epilogue = conv::ConvEpilogue { bias, round: packed.round, steps: &packed.steps, finish };
         let image = image(x, i, &reads[0], bases[0])?;
         let to = image_mut(out, i, &mut write, packed.layout)?;
         packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))?;

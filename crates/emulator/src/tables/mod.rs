@@ -11,6 +11,7 @@ mod fused;
 mod group;
 pub(crate) mod hardware;
 mod images;
+mod means;
 pub(crate) mod memory;
 mod moves;
 mod nest;

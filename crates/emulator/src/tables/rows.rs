@@ -11,7 +11,7 @@ use crate::ir::{Nest, Norm, NormForm, Reduce, Reduction};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};
-use super::{Table, hardware, scratch};
+use super::{Table, hardware, means, scratch};
 
 /// The least number of elements of a task.
 const GRAIN: usize = 32 * 1024;
@@ -327,6 +327,17 @@ pub(crate) fn reduce(
             step.reduction,
             Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::SumSquare
         );
+    // The pixels of images with their channels last.
+    if strips
+        && table.hardware.is_none()
+        && matches!(step.reduction, Reduction::Sum | Reduction::Mean)
+        && nest.depth() <= 2
+        && nest.strides[0][inner] == 1
+        && let [(rows, pitch)] = *reduced
+        && pitch >= nest.extents[inner] as isize
+    {
+        return image_means(step, (rows, pitch as usize), &reads[0], bases[0], writes);
+    }
     // Reducing dense rows that follow each other.
     let blocks = float
         && !arg
@@ -455,6 +466,35 @@ fn merged<'a>(axes: &'a [(usize, isize)], room: &'a mut [(usize, isize); 8]) -> 
         }
     }
     if count == 0 { &[(1, 1)] } else { &room[..count] }
+}
+
+/// Sums or means of the columns of matrices with `rows` rows each.
+fn image_means(
+    step: &Reduce,
+    (rows, pitch): (usize, usize),
+    read: &Slice<'_>,
+    base: usize,
+    writes: Writes<'_>,
+) -> Result<()> {
+    let (nest, inner) = (&step.kept, step.kept.depth() - 1);
+    let [mut write, ..] = writes;
+    let images = if inner == 0 { 1 } else { nest.extents[0] };
+    for image in 0..images {
+        let offset = |operand: usize| if inner == 0 { 0 } else { image as isize * nest.strides[operand][0] };
+        let at = base.wrapping_add_signed(offset(1));
+        means::sums(read, means::Columns { at, rows, pitch, width: nest.extents[inner] }, |sums| {
+            if step.reduction == Reduction::Mean {
+                let count = rows as f32;
+                sums.iter_mut().for_each(|v| *v /= count);
+            }
+            // A store to fp16 memory rounds.
+            if step.round && !matches!(write, SliceMut::F16(_)) {
+                convert::round_f16(sums);
+            }
+            store_row(&mut write, offset(0), 1, sums);
+        })?;
+    }
+    Ok(())
 }
 
 /// Reduces `width` neighboring columns, row after row.
@@ -693,10 +733,14 @@ fn affine(block: &mut [f32], scale: f32, gamma: Option<&&mut [f32]>, beta: Optio
 fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) -> f32 {
     if wide {
         let count = block.len() as f64;
-        let mean = block.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
-        let variance = block.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
+        let mean = wide_sum(block, |v| v) / count;
+        let variance = wide_sum(block, |v| (v - mean) * (v - mean)) / count;
         let scale = 1.0 / (variance + f64::from(epsilon)).sqrt();
-        block.iter_mut().for_each(|v| *v = ((f64::from(*v) - mean) * scale) as f32);
+        vectorize!({
+            for v in block.iter_mut() {
+                *v = ((f64::from(*v) - mean) * scale) as f32;
+            }
+        });
         return 1.0;
     }
     let count = block.len() as f32;
@@ -708,6 +752,24 @@ fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) -> f32 {
     });
     let variance = sum_square(table, block) / count;
     1.0 / (variance + epsilon).sqrt()
+}
+
+/// A sum in fp64, in lanes: their number, and so the order, is the same on every processor.
+fn wide_sum(block: &[f32], term: impl Fn(f64) -> f64) -> f64 {
+    let lanes = vectorize!({
+        let mut lanes = [0.0f64; LANES];
+        let (chunks, rest) = block.as_chunks::<LANES>();
+        for chunk in chunks {
+            for i in 0..LANES {
+                lanes[i] += term(f64::from(chunk[i]));
+            }
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
+            *lane += term(f64::from(*v));
+        }
+        lanes
+    });
+    lanes.iter().sum()
 }
 
 /// Gathers a block of one operand.

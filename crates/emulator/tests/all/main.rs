@@ -13,6 +13,7 @@ mod hardware;
 mod harness;
 mod hostile;
 mod hwx;
+mod images;
 mod interpret;
 mod kernels;
 mod layers;

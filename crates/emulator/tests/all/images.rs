@@ -1,0 +1,438 @@
+//! Images: neither their layout nor the groups that finish convolutions change a bit, and networks
+//! agree with the oracle.
+
+use std::collections::BTreeMap;
+
+use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
+use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Program, ReducedDims, ValueId, Weights};
+use proptest::prelude::*;
+
+use crate::harness::{Tensor, close, grid, program, run};
+use crate::interpret::{constant, text};
+
+use DataType::{Fp16, Fp32};
+
+type Values = Result<Vec<ValueId>, MilError>;
+
+/// A layer over earlier values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Conv,
+    Grouped,
+    Depthwise,
+    Pool,
+    Unary,
+    Binary,
+    Constant,
+    Concat,
+    Slice,
+    Split,
+    Pad,
+    Turn,
+    Reverse,
+    Mean,
+    Select,
+    Cast,
+}
+
+/// A layer, the values that it reads (modulo what there is), and a number that holds its choices.
+type Layer = (Kind, usize, usize, u64);
+
+fn layer() -> impl Strategy<Value = Layer> {
+    use Kind::*;
+    let kinds = vec![
+        Conv, Conv, Conv, Conv, Grouped, Depthwise, Depthwise, Pool, Pool, Unary, Unary, Binary, Binary, Binary,
+        Binary, Constant, Constant, Concat, Concat, Slice, Split, Pad, Turn, Reverse, Mean, Select, Cast,
+    ];
+    // Mostly of late values, so that networks are deep.
+    let pick = || prop_oneof![Just(0usize), 0..2usize, 0..32usize];
+    (prop::sample::select(kinds), pick(), pick(), any::<u64>())
+}
+
+/// Choices, digit by digit.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: usize) -> usize {
+        let digit = self.0 % n as u64;
+        self.0 /= n as u64;
+        digit as usize
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// The largest value that is built.
+const LARGEST: usize = 1 << 14;
+
+fn ints(values: &[usize]) -> Constant {
+    Constant::int32s(&values.iter().map(|&v| v as i32).collect::<Vec<_>>())
+}
+
+/// A constant of random values up to `scale`.
+fn random(b: &mut Builder, name: &str, dtype: DataType, shape: &[usize], scale: f64) -> Result<ValueId, MilError> {
+    let values = Tensor::random(dtype, shape, name.len() as u64).values.iter().map(|v| v * scale).collect();
+    b.constant(name, Constant::raw(dtype, shape, &Tensor::new(dtype, shape, values).to_bytes()))
+}
+
+fn conv(b: &mut Builder, name: &str, kind: Kind, x: ValueId, choices: &mut Choices) -> Values {
+    let (shape, dtype) = (b.shape(x)?, b.ty(x).dtype().unwrap_or(Fp32));
+    let (channels, rank) = (shape[1], shape.len() - 2);
+    let (groups, outputs) = match kind {
+        Kind::Conv => (1, choices.of(&[channels, channels, 2 * channels, 1, 5, 16, 17, 40])),
+        Kind::Grouped => {
+            let groups = choices.of(&[2, 3, 4]);
+            (groups, groups * choices.of(&[1, 2, 5, 16]))
+        }
+        _ => (channels, channels * choices.of(&[1, 1, 1, 2])),
+    };
+    let side = choices.of(&[1, 3, 3, 2, 5]);
+    let even = choices.below(3) > 0;
+    let mut filter = vec![outputs, channels / groups];
+    filter.extend((0..rank).map(|_| if even { side } else { 1 + choices.below(3) }));
+    let options = Conv {
+        pad_type: choices.of(&["same", "same", "valid", "custom"]),
+        strides: vec![choices.of(&[1, 1, 2]); rank],
+        pad: (0..2 * rank).map(|_| choices.below(3) as i32).collect(),
+        dilations: vec![choices.of(&[1, 1, 1, 2]); rank],
+        groups: groups as i32,
+    };
+    let depth: usize = filter[1..].iter().product();
+    let w = random(b, &format!("{name}_w"), dtype, &filter, 1.5 / (depth as f64).sqrt())?;
+    let bias = match choices.below(2) {
+        0 => None,
+        _ => Some(random(b, &format!("{name}_b"), dtype, &[outputs], 1.0)?),
+    };
+    Ok(vec![b.conv(name, x, w, bias, &options)?])
+}
+
+fn pool(b: &mut Builder, name: &str, x: ValueId, choices: &mut Choices) -> Values {
+    let op = choices.of(&["max_pool", "avg_pool", "l2_pool"]);
+    let rank = b.shape(x)?.len() - 2;
+    let side = choices.of(&[2, 3]);
+    let mut args: Vec<(&str, Arg)> = vec![
+        ("x", x.into()),
+        ("kernel_sizes", ints(&vec![side; rank]).into()),
+        ("strides", ints(&vec![1 + choices.below(2); rank]).into()),
+        ("pad_type", Constant::string(choices.of(&["same", "valid", "custom"])).into()),
+        ("pad", ints(&vec![choices.below(2); 2 * rank]).into()),
+    ];
+    if op == "avg_pool" {
+        args.push(("exclude_padding_from_average", Constant::bool(choices.below(2) == 1).into()));
+    }
+    b.ops(op, name, args)
+}
+
+/// A sum, a product and the like, broadcast. Products are bounded, so that nothing overflows.
+fn binary(b: &mut Builder, name: &str, x: ValueId, y: ValueId, op: &str) -> Values {
+    let value = b.op(op, name, [("x", x.into()), ("y", y.into())])?;
+    Ok(if op == "mul" { vec![value, b.tanh(&format!("{name}_bound"), value)?] } else { vec![value] })
+}
+
+const BINARY: [&str; 5] = ["add", "sub", "mul", "maximum", "minimum"];
+
+fn build(b: &mut Builder, name: &str, (kind, n): (Kind, u64), x: ValueId, y: ValueId) -> Values {
+    let (shape, dtype) = (b.shape(x)?, b.ty(x).dtype().unwrap_or(Fp32));
+    let rank = shape.len();
+    let mut choices = Choices(n);
+    let one = |value: ValueId| Ok(vec![value]);
+    match kind {
+        Kind::Conv | Kind::Grouped | Kind::Depthwise => conv(b, name, kind, x, &mut choices),
+        Kind::Pool => pool(b, name, x, &mut choices),
+        Kind::Unary => one(b.op(choices.of(&["relu", "sigmoid", "tanh", "silu", "abs"]), name, [("x", x.into())])?),
+        Kind::Binary => binary(b, name, x, y, choices.of(&BINARY)),
+        Kind::Constant => {
+            // Any axes may be broadcast.
+            let axes: Vec<usize> = shape.iter().map(|&n| if choices.below(2) == 1 { n } else { 1 }).collect();
+            let value = random(b, &format!("{name}_c"), dtype, &axes, 1.0)?;
+            binary(b, name, x, value, choices.of(&BINARY))
+        }
+        Kind::Concat => {
+            let axis = choices.of(&[1, 1, 1, 0, 2, rank - 1]);
+            let values = choices.of(&[&[x, y][..], &[y, x], &[x, x], &[x, y, x]]).to_vec();
+            one(b.concat(name, &values, axis as i32)?)
+        }
+        Kind::Slice => {
+            let axis = choices.of(&[1, 1, 0, 2, rank - 1]);
+            let mut size = shape.clone();
+            size[axis] = 1 + choices.below(shape[axis]);
+            let mut begin = vec![0; rank];
+            begin[axis] = choices.below(shape[axis] - size[axis] + 1) as i32;
+            one(b.slice_by_size(name, x, &begin, &size.iter().map(|&n| n as i32).collect::<Vec<_>>())?)
+        }
+        Kind::Split => {
+            let low = 1 + choices.below(shape[1].max(2) - 1);
+            b.split(name, x, &[low as i32, shape[1] as i32 - low as i32], 1)
+        }
+        Kind::Pad => {
+            // A reflection must not reach beyond its operand.
+            let mirrors = shape[rank - 2..].iter().all(|&n| n > 2);
+            let mode = choices.of(&["constant", "replicate", if mirrors { "reflect" } else { "constant" }]);
+            let pad: Vec<usize> = (0..4).map(|_| choices.below(3)).collect();
+            one(b.op(
+                "pad",
+                name,
+                [("x", x.into()), ("pad", ints(&pad).into()), ("mode", Constant::string(mode).into())],
+            )?)
+        }
+        Kind::Turn => {
+            let mut perm: Vec<i32> = (0..rank as i32).collect();
+            perm.swap(choices.of(&[1, 2, rank - 2]), rank - 1);
+            one(b.transpose(name, x, &perm)?)
+        }
+        Kind::Reverse => {
+            one(b.op("reverse", name, [("x", x.into()), ("axes", ints(&[choices.below(rank)]).into())])?)
+        }
+        Kind::Mean => one(b.reduce_mean(name, x, &(2..rank as i32).collect::<Vec<_>>(), ReducedDims::Keep)?),
+        Kind::Select => {
+            let larger = b.op("greater", &format!("{name}_larger"), [("x", x.into()), ("y", y.into())])?;
+            one(b.select(name, larger, x, y)?)
+        }
+        Kind::Cast => one(b.cast(name, x, if dtype == Fp16 { Fp32 } else { Fp16 })?),
+    }
+}
+
+/// The values of a network. A layer that does not fit adds nothing.
+fn network(b: &mut Builder, ids: &[ValueId], layers: &[Layer]) -> Values {
+    let mut values = ids.to_vec();
+    for (i, &(kind, x, y, n)) in layers.iter().enumerate() {
+        let late = |back: usize| values[values.len() - 1 - back % values.len()];
+        if let Ok(made) = build(b, &format!("v{i}"), (kind, n), late(x), late(y)) {
+            for value in made {
+                if b.shape(value)?.iter().product::<usize>() <= LARGEST {
+                    values.push(value);
+                }
+            }
+        }
+    }
+    Ok(values.split_off(ids.len()))
+}
+
+/// Bits, with one NaN for all.
+fn bits(t: &Tensor) -> Vec<u64> {
+    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
+}
+
+fn steps(program: &Program) -> Vec<String> {
+    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
+    steps.into_iter().map(|s| s.op).collect()
+}
+
+/// The last `count` values have the same bits whether they alone are outputs or all values are, so
+/// that each is stored where its port wants it.
+fn law(
+    inputs: &[Tensor],
+    count: usize,
+    body: impl Fn(&mut Builder, &[ValueId]) -> Values,
+) -> Result<Vec<Tensor>, TestCaseError> {
+    let apart = program(inputs, &body);
+    let fused = program(inputs, |b, ids| body(b, ids).map(|v| v[v.len().saturating_sub(count)..].to_vec()));
+    let all = run(Numerics::Fast, &apart, inputs).unwrap();
+    let some = run(Numerics::Fast, &fused, inputs).unwrap();
+    for (some, all) in some.iter().rev().zip(all.iter().rev()) {
+        prop_assert!(bits(some) == bits(all), "steps {:?} give other bits", steps(&fused));
+    }
+    Ok(all)
+}
+
+/// Every value agrees with the oracle's. Errors are relative to the largest value of the network,
+/// because sums cancel: 2⁻¹¹ for fp16 results of some layers, 2⁻²⁴ for fp32 sums of up to a
+/// thousand products.
+fn oracle(
+    inputs: &[Tensor],
+    found: &[Tensor],
+    body: impl Fn(&mut Builder, &[ValueId]) -> Values,
+) -> Result<(), TestCaseError> {
+    let wanted = run(Numerics::Exact, &program(inputs, &body), inputs).unwrap();
+    let largest = wanted.iter().flat_map(|t| &t.values).fold(1.0f64, |max, v| max.max(v.abs()));
+    let halves = inputs.iter().chain(&wanted).any(|t| t.dtype == Fp16);
+    let tolerance = largest * if halves { 1e-2 } else { 1e-5 };
+    for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+        let same = close(&found.values, &wanted.values, tolerance, 0.0);
+        prop_assert!(same.is_ok(), "output {} {:?}: {}", i, wanted.shape, same.unwrap_err());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn networks_agree(
+        layers in prop::collection::vec(layer(), 2..12),
+        images in 1..3usize,
+        channels in prop::sample::select(vec![1, 2, 3, 4, 6, 16, 17, 32]),
+        spatial in prop_oneof![
+            prop::collection::vec(1..8usize, 1..4),
+            prop::collection::vec(11..15usize, 2),
+        ],
+        dtype in prop::sample::select(vec![Fp16, Fp32]),
+        seed in any::<u64>(),
+    ) {
+        let shape = [&[images, channels], &spatial[..]].concat();
+        // Images, and operands that are broadcast along positions, channels or images.
+        let some = |kept: &dyn Fn(usize) -> bool| -> Vec<usize> {
+            shape.iter().enumerate().map(|(a, &n)| if kept(a) { n } else { 1 }).collect()
+        };
+        let shapes = [some(&|a| a == 1), some(&|a| a == 0), some(&|a| a > 1), shape.clone(), shape.clone()];
+        let inputs: Vec<Tensor> =
+            shapes.iter().enumerate().map(|(i, s)| Tensor::random(dtype, s, seed ^ i as u64)).collect();
+        let body = |b: &mut Builder, ids: &[ValueId]| -> Values {
+            // Every input is read.
+            let sum = ids[1..].iter().try_fold(ids[0], |sum, id| b.add("sum", sum, *id))?;
+            let mut values = network(b, ids, &layers)?;
+            values.insert(0, sum);
+            Ok(values)
+        };
+        // Means are sums whose order is that of memory.
+        let means = layers.iter().any(|layer| layer.0 == Kind::Mean);
+        let found = match means {
+            true => run(Numerics::Fast, &program(&inputs, body), &inputs).unwrap(),
+            false => law(&inputs, 2, body)?,
+        };
+        oracle(&inputs, &found, body)?;
+    }
+}
+
+/// A convolution of `a`, with as many channels.
+fn plain(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, MilError> {
+    let (channels, dtype) = (b.shape(x)?[1], b.ty(x).dtype().unwrap_or(Fp32));
+    let w = random(b, &format!("{name}_w"), dtype, &[channels, channels, 3, 3], 0.3)?;
+    b.conv(name, x, w, None, &Conv { pad_type: "same", ..Conv::default() })
+}
+
+#[test]
+fn a_group_that_alone_reads_a_convolution_finishes_it() {
+    // Several tiles of registers.
+    let shape = [2, 40, 9, 9];
+    for dtype in [Fp16, Fp32] {
+        let full = Tensor::random(dtype, &shape, 1);
+        // The other operand of the sum: images, one image, channels, positions, one number for each
+        // image, one number.
+        let others = [shape.to_vec(), vec![1, 40, 9, 9], vec![40, 1, 1], vec![1, 9, 9], vec![2, 1, 1, 1], vec![1]];
+        for other in others {
+            let inputs = [full.clone(), Tensor::random(dtype, &other, 2)];
+            let body = |b: &mut Builder, ids: &[ValueId]| {
+                let y = plain(b, ids[0], "y")?;
+                let sum = b.add("sum", y, ids[1])?;
+                let squares = b.mul("squares", sum, y)?;
+                let scaled = b.mul("scaled", squares, ids[1])?;
+                let z = b.relu("z", scaled)?;
+                Ok(vec![y, sum, squares, scaled, z, plain(b, z, "end")?])
+            };
+            let last = program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(5)));
+            // A number for each image is loaded once for a step, so the group stays a step.
+            let finishes = other != [2, 1, 1, 1];
+            assert_eq!(steps(&last).contains(&"conv+relu".to_string()), finishes, "{other:?}: {:?}", steps(&last));
+            let found = law(&inputs, 1, body).unwrap();
+            oracle(&inputs, &found, body).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_group_may_read_a_convolution_in_two_orders() {
+    let x = [Tensor::random(Fp16, &[1, 6, 6, 6], 3)];
+    let axes = |b: &mut Builder, y: ValueId, axis: usize| {
+        b.op("reverse", "r", [("x", y.into()), ("axes", ints(&[axis]).into())])
+    };
+    for way in 0..5 {
+        law(&x, 1, |b, ids| {
+            let y = plain(b, ids[0], "y")?;
+            let seen = match way {
+                0 => b.transpose("t", y, &[0, 1, 3, 2])?,
+                1 => axes(b, y, 2)?,
+                2 => axes(b, y, 1)?,
+                3 => b.slice_by_size("s", y, &[0, 2, 0, 0], &[1, 1, 6, 6])?,
+                _ => b.slice_by_size("s", y, &[0, 0, 3, 3], &[1, 6, 1, 1])?,
+            };
+            let z = b.mul("z", y, seen)?;
+            Ok(vec![y, seen, z, plain(b, z, "end")?])
+        })
+        .unwrap_or_else(|e| panic!("{way}: {e}"));
+    }
+}
+
+#[test]
+fn results_of_other_types_are_not_written_in_place() {
+    let x = [Tensor::random(Fp16, &[2, 6, 5, 5], 4)];
+    let found = law(&x, 3, |b, ids| {
+        let y = plain(b, ids[0], "y")?;
+        let positive = b.op("greater", "positive", [("x", y.into()), ("y", Constant::fp16(0.0).into())])?;
+        let count = b.cast("count", positive, DataType::Int32)?;
+        let wide = b.cast("wide", y, Fp32)?;
+        Ok(vec![y, positive, count, wide])
+    })
+    .unwrap();
+    assert_eq!(found[0].values, found[3].values);
+    let signs: Vec<f64> = found[0].values.iter().map(|&v| f64::from(u8::from(v > 0.0))).collect();
+    assert_eq!((&found[1].values, &found[2].values), (&signs, &signs));
+}
+
+#[test]
+fn infinities_and_nans_spread_as_in_a_direct_sum() {
+    let shape = [1, 16, 14, 14];
+    // The last one is too large to be transformed.
+    let bad = [(Fp16, f64::NAN), (Fp16, f64::INFINITY), (Fp32, f64::NAN), (Fp32, f64::INFINITY), (Fp32, 1e30)];
+    for (dtype, bad) in bad {
+        for (groups, in_weight) in [(1, false), (1, true), (2, true), (16, false), (16, true)] {
+            let mut x = Tensor::random(dtype, &shape, 5);
+            let mut w = Tensor::random(dtype, &[16, 16 / groups, 3, 3], 6);
+            *(if in_weight { &mut w.values[7] } else { &mut x.values[14 * 14 * 3 + 14 * 6 + 8] }) = bad;
+            let inputs = [x];
+            let program = program(&inputs, |b, ids| {
+                let w = b.constant("w", Constant::raw(dtype, &w.shape, &w.to_bytes()))?;
+                let options = Conv { pad_type: "same", groups: groups as i32, ..Conv::default() };
+                let y = b.conv("y", ids[0], w, None, &options)?;
+                Ok(vec![b.relu("z", y)?])
+            });
+            let [fast, exact] =
+                [Numerics::Fast, Numerics::Exact].map(|numerics| run(numerics, &program, &inputs).unwrap().remove(0));
+            // One rounding, which may be another one, of sums of 144 products below 1 in fp32.
+            let relative = if dtype == Fp16 { grid(Numerics::Fast) } else { 1e-5 };
+            let same = close(&fast.values, &exact.values, 1e-5, relative);
+            assert!(same.is_ok(), "{dtype} {bad} {groups} {in_weight}: {}", same.unwrap_err());
+        }
+    }
+}
+
+#[test]
+fn images_do_not_depend_on_the_number_of_threads() {
+    let inputs = [Tensor::random(Fp16, &[2, 24, 40, 37], 7), Tensor::random(Fp16, &[2, 24, 1, 1], 8)];
+    let program = program(&inputs, |b, ids| {
+        let y = plain(b, ids[0], "y")?;
+        let gated = b.mul("gated", y, ids[1])?;
+        let depthwise = conv(b, "depthwise", Kind::Depthwise, gated, &mut Choices(1))?[0];
+        let sum = b.add("sum", depthwise, gated)?;
+        let grouped = conv(b, "grouped", Kind::Grouped, sum, &mut Choices(2))?[0];
+        let pooled = pool(b, "pooled", sum, &mut Choices(1))?[0];
+        Ok(vec![b.relu("end", grouped)?, pooled])
+    });
+    let with = |threads: usize| -> Vec<_> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| run(Numerics::Fast, &program, &inputs).unwrap().iter().map(bits).collect())
+    };
+    assert_eq!(with(1), with(5));
+}
+
+#[test]
+fn a_state_that_changed_is_seen_by_the_next_convolution() {
+    let program = text(
+        r#"
+    func main<ios18>(tensor<fp16, [1, 2, 1, 2]> x, state<tensor<fp16, [1, 2, 1, 2]>> s) {
+        tensor<fp16, [1, 2, 1, 1]> w = const()[val = tensor<fp16, [1, 2, 1, 1]>([[[[1]], [[10]]]])];
+        tensor<fp16, [1, 2, 1, 2]> old = read_state(input = s)[name = string("old")];
+        tensor<fp16, [1, 1, 1, 2]> before = conv(x = old, weight = w)[name = string("before")];
+        tensor<fp16, [1, 2, 1, 2]> new = coreml_update_state(state = s, value = x)[name = string("new")];
+        tensor<fp16, [1, 1, 1, 2]> after = conv(x = new, weight = w)[name = string("after")];
+    } -> (before, after);"#,
+    );
+    let tensor = |values: [f64; 4]| Tensor::new(Fp16, &[1, 2, 1, 2], values.to_vec());
+    let mut states = BTreeMap::from([("s".to_string(), constant(&tensor([1.0, 2.0, 3.0, 4.0])))]);
+    let inputs = [("x".to_string(), constant(&tensor([5.0, 6.0, 7.0, 8.0])))];
+    let found = Emulator::new(EmulatorOptions::default()).call(&program, "main", &inputs, &mut states).unwrap();
+    let values = |i: usize| Tensor::from_bytes(Fp16, &[2], found[i].1.bytes(&Weights::new()).unwrap()).values;
+    assert_eq!((values(0), values(1)), (vec![31.0, 42.0], vec![75.0, 86.0]));
+}
