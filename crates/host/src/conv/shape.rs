@@ -173,8 +173,8 @@ pub enum Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// True if every weight is finite and at most 2²⁴ in magnitude: then padding may be left out, and a
-    /// transformed filter does not lose its small weights beside large ones.
+    /// True if every weight is finite and at most 2²⁴ in magnitude. Then padding may be left out,
+    /// and a transformed filter does not lose its small weights among large ones.
     pub fn is_tame(&self) -> bool {
         const MOST: f32 = 16_777_216.0;
         match self {
