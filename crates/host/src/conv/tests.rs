@@ -326,6 +326,64 @@ fn results_are_finished_once() {
     }
 }
 
+/// A convolution that copies its input, so that the steps see every kind of number.
+#[test]
+fn steps_do_what_they_say() {
+    use PointStep::{Affine, Clamp, From, Hold, Round, TimesHeld};
+    let mut x = values(40 * 19, 3);
+    for (i, v) in x.iter_mut().enumerate() {
+        *v = match i % 11 {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            2 => f32::NEG_INFINITY,
+            3 => -0.0,
+            4 => 0.0,
+            _ => *v * 9.0,
+        };
+    }
+    let shape = ConvShape {
+        channels: 40,
+        outputs: 40,
+        groups: 40,
+        input: vec![19],
+        output: vec![19],
+        kernel: vec![1],
+        strides: vec![1],
+        dilations: vec![1],
+        pad: vec![0],
+    };
+    let conv = Conv::channels_last(shape, true).unwrap();
+    let mut packed = vec![0.0; conv.packed_len()];
+    conv.pack(Weights::F32(&[1.0; 40]), &mut packed).unwrap();
+    let half = |v: f32| f16::from_f32(v).to_f32();
+    let clamp = |v: f32, low: f32, high: f32| {
+        let v = if v < low { low } else { v };
+        if v > high { high } else { v }
+    };
+    type Case<'a> = (&'a [PointStep], &'a dyn Fn(f32) -> f32);
+    let cases: [Case<'_>; 5] = [
+        (&[Clamp(0.0, f32::INFINITY)], &|v| if v < 0.0 { 0.0 } else { v }),
+        (&[Clamp(-1.5, 6.0)], &|v| clamp(v, -1.5, 6.0)),
+        (&[From(-3.0)], &|v| if v >= -3.0 { v } else { 0.0 }),
+        (&[Affine(1.0 / 6.0, 0.1), Round], &|v| half(1.0 / 6.0 * v + 0.1)),
+        (&[Round, Hold, Affine(1.0 / 6.0, 0.5), Clamp(0.0, 1.0), TimesHeld], &|v| {
+            clamp(1.0 / 6.0 * half(v) + 0.5, 0.0, 1.0) * half(v)
+        }),
+    ];
+    for (steps, wanted) in cases {
+        let mut found = vec![7.0; x.len()];
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[40] };
+        let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(40) };
+        conv.run(image, &packed, out, ConvEpilogue { steps, ..ConvEpilogue::default() }).unwrap();
+        for (x, found) in x.iter().zip(&found) {
+            // The sum begins with 0, so it has no negative zero.
+            let wanted = wanted(0.0 + x);
+            let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
+            assert!(same, "{steps:?} of {x}: {found}, not {wanted}");
+        }
+    }
+}
+
 #[test]
 fn memory_that_does_not_fit_is_refused() {
     let shape = ConvShape {
