@@ -1,22 +1,12 @@
 //! Chains: attention, gradients of it and norms run tile by tile, with the bits of their members.
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Builder, DataType, MilError, Program, ReducedDims, Transpose, ValueId};
+use ferrane_mil::{Builder, DataType, MilError, ReducedDims, Transpose, ValueId};
 use proptest::prelude::*;
 
-use crate::harness::{Tensor, program, run};
+use crate::harness::{Tensor, bits, program, run, steps};
 
 use DataType::Fp16;
-
-/// Bits, with one NaN for all.
-fn bits(t: &Tensor) -> Vec<u64> {
-    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
-}
-
-fn steps(program: &Program) -> Vec<String> {
-    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
-    steps.into_iter().map(|s| s.op).collect()
-}
 
 /// The same program with all of `body`'s values as outputs, so that none can stay in a tile, and
 /// with its last one only. Both must agree in every value that both have, bit for bit, and the

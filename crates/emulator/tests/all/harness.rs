@@ -185,3 +185,14 @@ pub fn check(
             .unwrap_or_else(|e| panic!("{op} {numerics:?}: {e}"));
     }
 }
+
+/// The ops of the steps that the fast plan of a program has, in order.
+pub fn steps(program: &Program) -> Vec<String> {
+    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
+    steps.into_iter().map(|s| s.op).collect()
+}
+
+/// Bits, with one NaN for all.
+pub fn bits(t: &Tensor) -> Vec<u64> {
+    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
+}

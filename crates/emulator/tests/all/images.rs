@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Program, ReducedDims, ValueId, Weights};
+use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, ReducedDims, ValueId, Weights};
 use proptest::prelude::*;
 
-use crate::harness::{Tensor, close, grid, program, run};
+use crate::harness::{Tensor, bits, close, grid, program, run, steps};
 use crate::interpret::{constant, text};
 
 use DataType::{Fp16, Fp32};
@@ -210,16 +210,6 @@ fn network(b: &mut Builder, ids: &[ValueId], layers: &[Layer]) -> Values {
     Ok(values.split_off(ids.len()))
 }
 
-/// Bits, with one NaN for all.
-fn bits(t: &Tensor) -> Vec<u64> {
-    t.values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.to_bits() }).collect()
-}
-
-fn steps(program: &Program) -> Vec<String> {
-    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
-    steps.into_iter().map(|s| s.op).collect()
-}
-
 /// The last `count` values have the same bits whether they alone are outputs or all values are, so
 /// that each is stored where its port wants it.
 fn law(
@@ -305,13 +295,13 @@ fn plain(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, MilError> {
 
 #[test]
 fn a_group_that_alone_reads_a_convolution_finishes_it() {
-    // Several tiles of registers.
-    let shape = [2, 40, 9, 9];
+    // Each thread has several tiles of registers.
+    let shape = [2, 40, 20, 20];
     for dtype in [Fp16, Fp32] {
         let full = Tensor::random(dtype, &shape, 1);
         // The other operand of the sum: images, one image, channels, positions, one number for each
         // image, one number.
-        let others = [shape.to_vec(), vec![1, 40, 9, 9], vec![40, 1, 1], vec![1, 9, 9], vec![2, 1, 1, 1], vec![1]];
+        let others = [shape.to_vec(), vec![1, 40, 20, 20], vec![40, 1, 1], vec![1, 20, 20], vec![2, 1, 1, 1], vec![1]];
         for other in others {
             let inputs = [full.clone(), Tensor::random(dtype, &other, 2)];
             let body = |b: &mut Builder, ids: &[ValueId]| {
@@ -319,10 +309,11 @@ fn a_group_that_alone_reads_a_convolution_finishes_it() {
                 let sum = b.add("sum", y, ids[1])?;
                 let squares = b.mul("squares", sum, y)?;
                 let scaled = b.mul("scaled", squares, ids[1])?;
-                let z = b.relu("z", scaled)?;
-                Ok(vec![y, sum, squares, scaled, z, plain(b, z, "end")?])
+                let bounded = b.tanh("bounded", scaled)?;
+                let z = b.relu("z", bounded)?;
+                Ok(vec![y, sum, squares, scaled, bounded, z, plain(b, z, "end")?])
             };
-            let last = program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(5)));
+            let last = program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(6)));
             // A number for each image is loaded once for a step, so the group stays a step.
             let finishes = other != [2, 1, 1, 1];
             assert_eq!(steps(&last).contains(&"conv+relu".to_string()), finishes, "{other:?}: {:?}", steps(&last));

@@ -1,9 +1,9 @@
 //! The patterns of the ten kernels (training-dynamic §2, §3) against plain loops.
 
-use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Builder, Constant, DataType, MilError, Program, ReducedDims, Transpose, ValueId};
+use ferrane_emulator::Numerics;
+use ferrane_mil::{Builder, Constant, DataType, MilError, ReducedDims, Transpose, ValueId};
 
-use crate::harness::{BOTH, Tensor, close, half, program, run};
+use crate::harness::{BOTH, Tensor, close, half, program, run, steps};
 
 use DataType::Fp16;
 
@@ -33,11 +33,6 @@ fn dynamic(
     let y = b.matmul("y", a, w, Transpose::Neither)?;
     let y = b.transpose("yt", y, &[0, 1, 3, 2])?;
     b.reshape("yr", y, &[1, oc, 1, seq])
-}
-
-fn steps(program: &Program) -> Vec<String> {
-    let steps = Emulator::new(EmulatorOptions::default()).time_steps(program, 1).unwrap();
-    steps.into_iter().map(|s| s.op).collect()
 }
 
 #[test]
