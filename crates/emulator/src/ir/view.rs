@@ -168,6 +168,12 @@ impl View {
         View { shape: shape.to_vec(), strides, ..self.clone() }
     }
 
+    /// True if a range of the buffer has elements of both views, or lies between their elements.
+    pub(crate) fn overlaps(&self, other: &View) -> bool {
+        let (a, b) = (self.span(), other.span());
+        self.buffer == other.buffer && a.0.max(b.0) < a.1.min(b.1)
+    }
+
     /// The range of elements that the view touches, from the first to one past the last, counted
     /// from the buffer's start. Empty views touch `(0, 0)`.
     pub(crate) fn span(&self) -> (usize, usize) {

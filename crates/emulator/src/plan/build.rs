@@ -351,12 +351,11 @@ impl<'a> Lowering<'a> {
 
     /// `to`, or a new dense buffer if a step with these reads cannot write there.
     pub(super) fn apart(&mut self, to: &View, reads: &[View]) -> View {
-        let (low, high) = to.span();
-        let clash = reads.iter().filter(|r| r.buffer == to.buffer).any(|r| {
-            let (a, b) = r.span();
-            a < high && low < b
-        });
-        if clash { self.fresh(to.storage, &to.shape.clone(), None) } else { to.clone() }
+        if reads.iter().any(|read| read.overlaps(to)) {
+            self.fresh(to.storage, &to.shape.clone(), None)
+        } else {
+            to.clone()
+        }
     }
 
     /// Copies elements, converting floats.

@@ -25,7 +25,8 @@ const MEMBERS: usize = 8;
 /// Fewest rows of a tile, unless a segment has fewer than two such tiles: products of few rows have
 /// microkernels of their own, with sums in another order.
 const ROWS: usize = 16;
-/// Rows of a tile whose columns exceed [`TILE`]: a product packs its second factor for each tile.
+/// Rows of a tile that has too many columns for more of them within [`TILE`], if there are so many:
+/// a product packs its second factor for each tile.
 const TALL: usize = 64;
 /// Elements of a tile: small enough to stay in the near caches together with what else a stage
 /// touches, but large, because a product packs its second factor for each tile.
@@ -123,11 +124,6 @@ fn row_axes(view: &View) -> Vec<(usize, isize)> {
 fn form(view: &View, width: usize) -> RowLayout {
     let col = if width == 1 { 0 } else { view.strides.last().copied().unwrap_or(0) };
     (view.offset, row_axes(view), col)
-}
-
-fn overlap(a: &View, b: &View) -> bool {
-    let (x, y) = (a.span(), b.span());
-    a.buffer == b.buffer && x.0 < y.1 && y.0 < x.1
 }
 
 /// Rows of a tile: as many as fit the near caches, but so that the last tile is not much smaller
@@ -289,7 +285,7 @@ impl<'a> Builder<'a> {
     /// Whether a view that is not the view of a value overlaps one: it would read memory that is
     /// not written yet.
     fn broken(&self, view: &View) -> bool {
-        self.values.iter().any(|v| overlap(&v.view, view))
+        self.values.iter().any(|v| v.view.overlaps(view))
     }
 
     /// An operand for a view in memory; its slice is the view's span.
@@ -337,7 +333,7 @@ impl<'a> Builder<'a> {
     fn readers(&self, at: usize, view: &View) -> (Option<usize>, bool) {
         let reads = |step: &Step| step.reads.iter().any(|r| r.buffer == view.buffer);
         let inside =
-            (at + 1..self.members.len()).rev().find(|&m| self.members[m].reads.iter().any(|r| overlap(r, view)));
+            (at + 1..self.members.len()).rev().find(|&m| self.members[m].reads.iter().any(|r| r.overlaps(view)));
         let outside =
             self.buffers[view.buffer].space != MemorySpace::Arena || self.others.iter().any(|step| reads(step));
         (inside, outside)
@@ -505,7 +501,7 @@ impl<'a> Builder<'a> {
         self.writes
             .iter()
             .enumerate()
-            .any(|(i, w)| self.reads.iter().any(|r| overlap(w, r)) || self.writes[..i].iter().any(|o| overlap(w, o)))
+            .any(|(i, w)| self.reads.iter().any(|r| w.overlaps(r)) || self.writes[..i].iter().any(|o| w.overlaps(o)))
     }
 
     /// How the writes may be cut, and an operand for each write. `None` if they cannot be cut and

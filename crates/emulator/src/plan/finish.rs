@@ -59,9 +59,9 @@ fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers
         let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
         !touches(to) && !reads().any(writes)
     });
-    let unread = steps[conv].reads.iter().all(|r| !overlap(r, to));
+    let unread = steps[conv].reads.iter().all(|r| !r.overlaps(to));
     // Each element is finished where it lies, so the group reads the results in their order only.
-    let in_order = reads().any(|r| r == from) && reads().all(|r| r == from || !overlap(r, from));
+    let in_order = reads().any(|r| r == from) && reads().all(|r| r == from || !r.overlaps(from));
     matches!(packed.layout, Layout::ChannelsLast(_))
         && packed.finish.is_none()
         && packed.steps.is_empty()
@@ -70,11 +70,6 @@ fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers
         && unread
         && from.storage == to.storage
         && in_order
-}
-
-fn overlap(a: &View, b: &View) -> bool {
-    let (low, high) = (a.span().0.max(b.span().0), a.span().1.min(b.span().1));
-    a.buffer == b.buffer && low < high
 }
 
 /// The convolution with the group, if the group visits its operands by positions and channels.

@@ -27,14 +27,7 @@ pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usiz
         if fused::run(group, reads, bases, &mut writes, first, last) {
             return;
         }
-        // One more register for gathering strided fp16 rows.
-        tasks.with((group.registers + 1) * TILE, |registers| {
-            let (registers, gather) = registers.split_at_mut(group.registers * TILE);
-            for &(reg, bits) in &group.constants {
-                registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
-            }
-            piece(table, group, None, reads, bases, &mut writes, first, last, registers, gather);
-        });
+        piece(table, group, None, reads, bases, &mut writes, (first, last), &tasks);
     });
     tasks.end()
 }
@@ -48,21 +41,37 @@ pub(super) fn in_place(
     reads: &Reads<'_>,
     bases: &[usize],
     write: SliceMut<'_>,
-    (first, last): (usize, usize),
+    range: (usize, usize),
     tasks: &scratch::Tasks,
 ) {
     let mut writes = no_writes();
     writes[0] = write;
+    piece(table, group, Some(own), reads, bases, &mut writes, range, tasks);
+}
+
+/// Runs a group on a range of the outermost loop, in registers of the task.
+fn piece(
+    table: &Table,
+    group: &Group,
+    in_place: Option<usize>,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: &mut Writes<'_>,
+    (first, last): (usize, usize),
+    tasks: &scratch::Tasks,
+) {
+    // One more register for gathering strided fp16 rows.
     tasks.with((group.registers + 1) * TILE, |registers| {
         let (registers, gather) = registers.split_at_mut(group.registers * TILE);
         for &(reg, bits) in &group.constants {
             registers[reg as usize * TILE..][..TILE].fill(f32::from_bits(bits));
         }
-        piece(table, group, Some(own), reads, bases, &mut writes, first, last, registers, gather);
+        tiles(table, group, in_place, reads, bases, writes, first, last, registers, gather);
     });
 }
 
-fn piece(
+/// The tiles of a piece, one after the other.
+fn tiles(
     table: &Table,
     group: &Group,
     in_place: Option<usize>,

@@ -61,26 +61,20 @@ fn piece_sums(
     let wide = &mut wide[..long];
     wide.fill(0.0);
     sums.fill(0.0);
-    let mut row = first;
-    while row < last {
-        let count = together.min(last - row);
-        let from = at + row * pitch;
-        let to = if count == together { &mut *wide } else { &mut *sums };
-        let pieces = if count == together { 1 } else { count };
-        let length = if count == together { long } else { width };
-        for piece in 0..pieces {
-            let from = from + piece * width;
-            match slice {
-                Slice::F32(s) => add(to, &s[from..from + length]),
-                Slice::F16(s) => {
-                    convert::f16_to_f32(&s[from..from + length], &mut widened[..length]);
-                    add(to, &widened[..length]);
-                }
-                _ => {}
+    let mut add_row = |row: usize, sums: &mut [f32]| {
+        let (from, length) = (at + row * pitch, sums.len());
+        match slice {
+            Slice::F32(s) => add(sums, &s[from..from + length]),
+            Slice::F16(s) => {
+                convert::f16_to_f32(&s[from..from + length], &mut widened[..length]);
+                add(sums, &widened[..length]);
             }
+            _ => {}
         }
-        row += count;
-    }
+    };
+    let rest = last - (last - first) % together;
+    (first..rest).step_by(together).for_each(|row| add_row(row, wide));
+    (rest..last).for_each(|row| add_row(row, sums));
     wide.chunks_exact(width).for_each(|wide| add(sums, wide));
 }
 

@@ -15,9 +15,6 @@ const GRAIN: usize = 64 * 1024;
 pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) {
     let inner = nest.depth() - 1;
     divide(nest, 1, writes, GRAIN, &|first, last, mut writes| {
-        if transpose(nest, first, last, reads, bases, &mut writes[0]) {
-            return;
-        }
         if matrices(nest, first, last, reads, bases, &mut writes[0]) {
             return;
         }
@@ -38,37 +35,6 @@ pub(crate) fn copy(nest: &Nest, reads: &Reads<'_>, bases: &[usize], writes: Writ
             }
         }
     });
-}
-
-/// A copy of 16-bit elements whose two innermost loops transpose rows and columns. False if the
-/// copy is not of this form.
-fn transpose(
-    nest: &Nest,
-    first: usize,
-    last: usize,
-    reads: &Reads<'_>,
-    bases: &[usize],
-    write: &mut SliceMut<'_>,
-) -> bool {
-    let Some(outer) = nest.depth().checked_sub(2) else { return false };
-    let (to, from) = (&nest.strides[0][outer..], &nest.strides[1][outer..]);
-    let (&[pitch, 1], &[1, source_pitch]) = (to, from) else { return false };
-    let (SliceMut::F16(to), Slice::F16(from)) = (write, &reads[0]) else { return false };
-    let cols = nest.extents[outer + 1];
-    let (matrices, rows) = runs(nest, outer, first, last);
-    // Both have the same number of elements, each of them once.
-    if pitch < cols as isize || source_pitch < rows as isize {
-        return false;
-    }
-    let mut place = Odometer::new(nest, 1, first, bases);
-    for _ in 0..matrices {
-        let (to, from) = (&mut to[place.offsets[0] as usize..], &from[place.offsets[1] as usize..]);
-        convert::transpose_f16(from, source_pitch as usize, to, pitch as usize, cols, rows);
-        if outer > 0 {
-            place.advance(nest, outer);
-        }
-    }
-    true
 }
 
 /// Elements of a side of a block of a transposed matrix: its lines stay in the L1 cache.
@@ -93,10 +59,17 @@ fn matrices(
     let cols = nest.extents[outer + 1];
     let (count, rows) = runs(nest, outer, first, last);
     let mut place = Odometer::new(nest, 1, first, bases);
+    let mut each = |copy: &mut dyn FnMut(isize, isize)| {
+        for _ in 0..count {
+            copy(place.offsets[0], place.offsets[1]);
+            if outer > 0 {
+                place.advance(nest, outer);
+            }
+        }
+    };
     macro_rules! typed {
         ($d:expr, $s:expr) => {
-            for _ in 0..count {
-                let (to, from) = (place.offsets[0], place.offsets[1]);
+            each(&mut |to, from| {
                 for i0 in (0..rows).step_by(SIDE) {
                     for j0 in (0..cols).step_by(SIDE) {
                         for j in j0..cols.min(j0 + SIDE) {
@@ -108,13 +81,16 @@ fn matrices(
                         }
                     }
                 }
-                if outer > 0 {
-                    place.advance(nest, outer);
-                }
-            }
+            })
         };
     }
+    // Both sides have the same number of elements, each of them once.
+    let transposed = col_to == 1 && row_from == 1 && row_to >= cols as isize && col_from >= rows as isize;
     match (write, &reads[0]) {
+        (SliceMut::F16(d), Slice::F16(s)) if transposed => each(&mut |to, from| {
+            let (to, from) = (&mut d[to as usize..], &s[from as usize..]);
+            convert::transpose_f16(from, col_from as usize, to, row_to as usize, cols, rows);
+        }),
         (SliceMut::F16(d), Slice::F16(s)) => typed!(d, s),
         (SliceMut::F32(d), Slice::F32(s)) => typed!(d, s),
         _ => return false,

@@ -52,7 +52,7 @@ pub(super) struct Last {
     /// Output channels of a group.
     pub(super) outputs: usize,
     pub(super) groups: usize,
-    /// No weight is infinite or NaN.
+    /// No weight is infinite, NaN or huge, so padding may be left out.
     finite: bool,
     /// The tiles of a 3 × 3 filter that is transformed.
     winograd: Option<Winograd>,
@@ -275,8 +275,8 @@ impl Last {
             return Ok(());
         }
         let (columns, full) = (self.columns(), panel_width().0);
-        let tiles = count.div_ceil(tile_rows());
-        let height = count.div_ceil(tiles);
+        // Tiles of about the same height.
+        let height = count.div_ceil(count.div_ceil(tile_rows()));
         let mut lists = LISTS.take();
         self.blocks(&groups, &positions, &mut lists.blocks);
         let sums = if lists.blocks.len() > 1 { panels.len() * count * full } else { 0 };
@@ -305,8 +305,7 @@ impl Last {
                     for (panel, (first, width)) in self.panels().enumerate().skip(panels.start).take(panels.len()) {
                         let packed = (group * columns + first) * depth + steps.start * width;
                         let column = group * self.outputs + first;
-                        for tile in 0..tiles {
-                            let row = tile * height;
+                        for row in (0..count).step_by(height) {
                             let partial = ((panel - panels.start) * count + row) * full;
                             let strip = Strip {
                                 a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
@@ -318,12 +317,9 @@ impl Last {
                                 out: out.at(positions.start + row, column),
                                 cols: width.min(self.outputs - first),
                             };
-                            let height = height.min(count.saturating_sub(row));
-                            if height > 0 {
-                                // SAFETY: the rows were gathered, the panels have all steps, and
-                                // there is room for the sums of all panels and rows.
-                                unsafe { strip.run(height, width) };
-                            }
+                            // SAFETY: the rows were gathered, the panels have all steps, and there
+                            // is room for the sums of all panels and rows.
+                            unsafe { strip.run(height.min(count - row), width) };
                         }
                     }
                 }

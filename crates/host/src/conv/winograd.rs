@@ -71,12 +71,10 @@ impl Winograd {
 
     /// Packs transformed weights: for each value, panels as those of a direct product.
     pub(super) fn pack(last: &Last, weights: Weights<'_>, to: &mut [f32]) {
-        let full = panel_width().0;
         let (channels, part) = (last.channels, last.channels * last.columns());
-        let panels: Vec<(usize, usize)> = last.panels().collect();
-        // One task for each panel writes to all values: transformed filters first, then moved.
-        let mut filters = vec![0.0f32; 0];
-        for (first, width) in panels {
+        // Filters are transformed panel by panel, and then each value is moved to its own matrix.
+        let mut filters: Vec<f32> = Vec::new();
+        for (first, width) in last.panels() {
             filters.clear();
             filters.resize(channels * width * VALUES, 0.0);
             let outputs = width.min(last.outputs - first);
@@ -91,7 +89,6 @@ impl Winograd {
                 }
             });
             let panel = first * channels;
-            debug_assert!(width == full || first + width == last.columns());
             pool::for_each_chunk_mut(to, part, |value, to| {
                 for (to, filter) in to[panel..panel + channels * width].iter_mut().zip(filters.chunks_exact(VALUES)) {
                     *to = filter[value];
