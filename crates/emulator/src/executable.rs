@@ -93,13 +93,17 @@ impl ExecutablePlan {
     /// Evaluates over bound surfaces, in port order.
     pub(crate) fn evaluate(&self, arena: &mut [u8], accesses: &mut Accesses) -> Result<()> {
         let mut memory = self.memory(arena, accesses);
-        let mut steps = || self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory));
-        // Outside of the pool, every parallel step would wake the pool's threads and wait for them.
-        if self.large && pool::thread_index().is_none() { pool::scope(|_| steps()) } else { steps() }?;
+        self.on_pool(|| self.steps.iter().try_for_each(|step| run(&self.table, step, &mut memory)))?;
         for (port, bytes) in self.procedure.outputs.iter().zip(&mut accesses.outputs) {
             self.table.leave(port.layout.dtype, bytes);
         }
         Ok(())
+    }
+
+    /// Runs the steps of a large plan on a thread of the pool: outside of it, every parallel step
+    /// would wake the pool's threads and wait for them.
+    fn on_pool(&self, steps: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+        if self.large && pool::thread_index().is_none() { pool::scope(|_| steps()) } else { steps() }
     }
 
     fn memory<'a>(&'a self, arena: &'a mut [u8], accesses: &'a mut Accesses) -> Memory<'a> {
@@ -118,16 +122,18 @@ impl ExecutablePlan {
         &self,
         arena: &mut [u8],
         accesses: &mut Accesses,
-        seen: &mut dyn FnMut(&str, &str, usize, usize, Duration),
+        seen: &mut (dyn FnMut(&str, &str, usize, usize, Duration) + Send),
     ) -> Result<()> {
         let mut memory = self.memory(arena, accesses);
         let bytes = |a: &[Access]| a.iter().map(|a| a.end - a.start).sum();
-        for step in &self.steps {
-            let start = Instant::now();
-            run(&self.table, step, &mut memory)?;
-            seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
-        }
-        Ok(())
+        self.on_pool(|| {
+            self.steps.iter().try_for_each(|step| {
+                let start = Instant::now();
+                run(&self.table, step, &mut memory)?;
+                seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
+                Ok(())
+            })
+        })
     }
 }
 
