@@ -14,15 +14,16 @@ mod last;
 mod padded;
 mod pooling;
 mod shape;
+mod small;
 mod winograd;
 
-use crate::gemm::{GemmError, Results, Store, View};
+use crate::gemm::{GemmError, Load, Results, Store, View};
 use first::First;
 use last::Last;
 
 pub use crate::gemm::{Pixels, PointStep};
 pub use pooling::{PoolFunction, Pooling};
-pub use shape::{ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};
+pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};
 
 /// Convolutions with fewer multiply-adds than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
@@ -96,6 +97,11 @@ impl Conv {
         }
     }
 
+    /// True if images may have [scales](Image::scales): filters of one tap over channels-last images.
+    pub fn scales(&self) -> bool {
+        matches!(&self.form, ConvForm::Last(last) if last.scales())
+    }
+
     /// Computes one image.
     ///
     /// # Errors
@@ -115,6 +121,14 @@ impl Conv {
             return Err(GemmError::Bias { expected: self.shape.outputs, found: bias.len() });
         }
         image.check(self.shape.channels, &self.shape.input)?;
+        if image.scales.is_some_and(|scales| !self.scales() || scales.len() != self.shape.channels) {
+            return Err(GemmError::Layout);
+        }
+        match epilogue.addend {
+            Some(addend) => addend.check(self.shape.outputs, places)?,
+            None if epilogue.steps.contains(&PointStep::PlusAddend) => return Err(GemmError::Layout),
+            None => {}
+        }
         let work = self.packed_len().saturating_mul(places);
         let parallel = work >= PARALLEL;
         match (&self.form, out.layout) {
@@ -136,8 +150,18 @@ impl Conv {
                     PixelsMut::F16(out) => Store::F16(out.as_mut_ptr()),
                 };
                 let bias = epilogue.bias.map_or(std::ptr::null(), <[f32]>::as_ptr);
-                let results = Results { store, pitch, bias, steps: epilogue.steps, round: epilogue.round };
-                // SAFETY: the image, the weights, the bias and the results were checked above, and
+                let addend = match epilogue.addend {
+                    Some(Addend { pixels: Pixels::F32(s), origin, pitch }) => {
+                        (Load::F32(s.as_ptr().wrapping_add(origin)), pitch)
+                    }
+                    Some(Addend { pixels: Pixels::F16(s), origin, pitch }) => {
+                        (Load::F16(s.as_ptr().wrapping_add(origin)), pitch)
+                    }
+                    None => Load::NONE,
+                };
+                let (steps, round) = (epilogue.steps, epilogue.round);
+                let results = Results { store, pitch, bias, steps, addend, round };
+                // SAFETY: the image, the weights, the bias, the addend and the results were checked above, and
                 // the results are borrowed exclusively.
                 unsafe { last.run(&image, weights, results, epilogue.finish, parallel) }
             }

@@ -75,10 +75,19 @@ pub fn ask<T>(values: &[T]) {
 
 /// Adding and subtracting 1.5·2²³, or that plus an even number, rounds a small number to an
 /// integer, which stands in the low bits of the sum.
-const ROUND: f32 = 12_582_912.0;
+pub(crate) const ROUND: f32 = 12_582_912.0;
 
 /// Twice the exponent bias, for the sum of two exponents.
 const BIASES: f32 = 254.0;
+
+/// Below this, eˣ is 0.
+pub(crate) const VANISHES: f32 = -104.0;
+
+/// ln 2 in two parts; the first has 9 bits, so its product with an exponent is exact.
+pub(crate) const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+
+/// (eʳ - 1 - r) / r² on |r| ≤ ln 2 / 2, minimax, error 3e-9 of eʳ; the highest power first.
+pub(crate) const EXP: [f32; 5] = [1.381_448_1e-3, 8.368_78e-3, 4.166_839_4e-2, 1.666_652e-1, 4.999_999_3e-1];
 
 /// eˣ. Overflow gives infinity, results below the normal range are subnormal.
 #[inline(always)]
@@ -87,21 +96,19 @@ pub fn exp(x: f32) -> f32 {
     let x = if x > 89.0 { 89.0 } else { x };
     // An argument whose result would be 0 is replaced: products that underflow are many times
     // slower, and masked attention scores underflow.
-    let vanishes = x < -104.0;
+    let vanishes = x < VANISHES;
     let x = if vanishes { 0.0 } else { x };
     // Fused multiply-adds: half the operations, one rounding each. A processor without the
     // instruction computes the same bits slowly.
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND + BIASES);
     let n = shifted - (ROUND + BIASES);
-    // ln 2 in two parts; the first has 9 bits, so its product with `n` is exact.
-    let r = n.mul_add(-355.0 / 512.0, x);
-    let r = n.mul_add(2.121_944_4e-4, r);
-    // (eʳ - 1 - r) / r² on |r| ≤ ln 2 / 2, minimax, error 3e-9 of eʳ.
-    let p = 1.381_448_1e-3f32;
-    let p = p.mul_add(r, 8.368_78e-3);
-    let p = p.mul_add(r, 4.166_839_4e-2);
-    let p = p.mul_add(r, 1.666_652e-1);
-    let p = p.mul_add(r, 4.999_999_3e-1);
+    let r = n.mul_add(-LN_2[0], x);
+    let r = n.mul_add(-LN_2[1], r);
+    let p = EXP[0];
+    let p = p.mul_add(r, EXP[1]);
+    let p = p.mul_add(r, EXP[2]);
+    let p = p.mul_add(r, EXP[3]);
+    let p = p.mul_add(r, EXP[4]);
     let y = p.mul_add(r * r, r) + 1.0;
     // 2ⁿ as two factors: each is a normal number even if 2ⁿ is not, and only the second product
     // rounds. The shift removes the bits above the exponents.

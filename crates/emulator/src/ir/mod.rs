@@ -26,7 +26,7 @@ pub(crate) use nest::Nest;
 pub(crate) use policy::Policy;
 pub(crate) use step::{MAX_READS, MAX_WRITES, Step, StepKind};
 pub(crate) use structured::{
-    Along, Conv, Finish, Matmul, Norm, NormForm, PackedConv, Pool, PoolForm, Reduce, Reduction, Window,
+    Addend, Along, Conv, Finish, Matmul, Norm, NormForm, PackedConv, Pool, PoolForm, Reduce, Reduction, Window,
 };
 pub(crate) use tensor_op::{TensorOpStep, TensorOperand};
 pub(crate) use view::{Storage, View, is_dense, reshape_strides, row_major};

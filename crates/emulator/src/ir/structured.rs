@@ -102,10 +102,25 @@ pub(crate) struct PackedConv {
     pub bias: bool,
     pub round: bool,
     pub layout: conv::Layout,
+    /// Which of the step's reads the channels of x are multiplied by first, if any: shape
+    /// `[N, C, 1, …]`.
+    pub scales: Option<usize>,
     /// What is done to each result in registers.
     pub steps: Vec<conv::PointStep>,
+    /// The image that one of these steps adds, if any.
+    pub addend: Option<Addend>,
     /// An element-wise group that is applied to the results in place, piece by piece.
     pub finish: Option<Box<Finish>>,
+}
+
+/// A channels-last image that is added to the results of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addend {
+    /// Which of the step's reads.
+    pub read: usize,
+    /// Elements from one position to the next, and from one image to the next.
+    pub pitch: usize,
+    pub image: isize,
 }
 
 /// A group over the results of a convolution. Its only write takes their place.

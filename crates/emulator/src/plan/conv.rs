@@ -136,7 +136,9 @@ impl<'a> Lowering<'a> {
             bias: has_bias,
             round: self.policy.rounds(self.dtype(y)?),
             layout,
+            scales: None,
             steps: Vec::new(),
+            addend: None,
             finish: None,
         };
         self.push(StepKind::PackedConv(step), reads, vec![to.clone()])?;

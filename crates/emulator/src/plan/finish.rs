@@ -8,10 +8,11 @@
 
 use super::images::pixel_pitch;
 use crate::ir::{
-    Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step, StepKind,
-    Storage, Unary, View,
+    Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step,
+    StepKind, Storage, Unary, View,
 };
 use ferrane_host::conv::{Layout, PointStep};
+use ferrane_host::f16;
 
 /// The most steps between a convolution and the group that finishes it.
 const DISTANCE: usize = 4;
@@ -21,13 +22,7 @@ pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'
     if !policy.fuses {
         return steps;
     }
-    let mut readers = vec![0usize; buffers.len()];
-    for step in &steps {
-        let mut seen: Vec<usize> = step.reads.iter().map(|r| r.buffer).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        seen.into_iter().for_each(|buffer| readers[buffer] += 1);
-    }
+    let readers = readers(&steps, buffers);
     let mut at = 0;
     while at < steps.len() {
         let conv = (at.saturating_sub(DISTANCE)..at).rev().find(|&conv| matches(&steps, conv, at, &readers, buffers));
@@ -41,6 +36,18 @@ pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'
         }
     }
     steps
+}
+
+/// The number of steps that read each buffer.
+pub(super) fn readers(steps: &[Step], buffers: &[Buffer<'_>]) -> Vec<usize> {
+    let mut readers = vec![0usize; buffers.len()];
+    for step in steps {
+        let mut seen: Vec<usize> = step.reads.iter().map(|r| r.buffer).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.into_iter().for_each(|buffer| readers[buffer] += 1);
+    }
+    readers
 }
 
 /// True if step `group` reads the results of step `conv`, nothing else does, and it could run
@@ -106,8 +113,14 @@ fn finished(conv: &Step, step: &Step) -> Option<Step> {
         return None;
     }
     let mut packed = PackedConv { layout, ..packed.clone() };
-    match point_steps(&group, from.storage == Storage::F16).filter(|_| step.reads.len() == 1) {
-        Some(steps) => packed.steps = steps,
+    let addend = match step.reads.as_slice() {
+        [_] => Some(None),
+        // The only other operand is another image.
+        [a, b] => addend(if own == 0 { b } else { a }, to, others).map(Some),
+        _ => None,
+    };
+    match addend.and_then(|addend| Some((addend, point_steps(&group, own, from.storage == Storage::F16)?))) {
+        Some((addend, steps)) => (packed.steps, packed.addend) = (steps, addend),
         None => packed.finish = Some(Box::new(Finish { group, own, others, images })),
     }
     Some(Step {
@@ -119,15 +132,29 @@ fn finished(conv: &Step, step: &Step) -> Option<Step> {
     })
 }
 
-/// A group of one operand as operations on one value, if it is a sequence of these, with products
-/// by at most one earlier value. The results of the convolution are fp16 values if they are
-/// `halves`.
-fn point_steps(group: &Group, halves: bool) -> Option<Vec<PointStep>> {
+/// An operand that has an element for each result, at a constant distance from one position to the
+/// next.
+fn addend(view: &View, to: &View, read: usize) -> Option<Addend> {
+    let (position, channel, image) = by_position(view)?;
+    let neighbors = view.shape == to.shape && (channel == 1 || view.shape[1] == 1);
+    let floats = matches!(view.storage, Storage::F16 | Storage::F32);
+    (neighbors && floats).then_some(Addend { read, pitch: usize::try_from(position).ok()?, image })
+}
+
+/// The number by which [`point_steps`] knows the addend.
+const ADDEND: usize = usize::MAX;
+
+/// A group as operations on one value, if it is a sequence of these, with products by at most one
+/// earlier value and sums with the other operand, if there is one. The results of the convolution,
+/// operand `own`, are fp16 values if they are `halves`.
+fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>> {
     use {Elementwise as E, Unary as U};
     // Values by number: 0 is the operand, the others are results of instructions. Registers hold
     // them.
     let mut values: Vec<Option<usize>> = vec![None; group.registers];
-    *values.get_mut(usize::from(*group.loads.first()?))? = Some(0);
+    for (i, load) in group.loads.iter().enumerate() {
+        *values.get_mut(usize::from(*load))? = Some(if i == own { 0 } else { ADDEND });
+    }
     let mut steps: Vec<Vec<PointStep>> = vec![if halves { vec![PointStep::Round] } else { Vec::new() }];
     let mut held = None;
     for (current, instruction) in group.instructions.iter().enumerate() {
@@ -139,10 +166,17 @@ fn point_steps(group: &Group, halves: bool) -> Option<Vec<PointStep>> {
                     (a, b) if b == current => a,
                     _ => return None,
                 };
-                if *held.get_or_insert(other) != other {
+                if other == ADDEND || *held.get_or_insert(other) != other {
                     return None;
                 }
                 vec![PointStep::TimesHeld]
+            }
+            E::Binary(Binary::Add) => {
+                let operands = [value(0)?, value(1)?];
+                if operands != [current, ADDEND] && operands != [ADDEND, current] {
+                    return None;
+                }
+                vec![PointStep::PlusAddend]
             }
             E::Unary(f) if value(0) == Some(current) => match f {
                 U::Identity => Vec::new(),
@@ -151,12 +185,21 @@ fn point_steps(group: &Group, halves: bool) -> Option<Vec<PointStep>> {
                 U::Clip(low, high) => vec![PointStep::Clamp(low, high)],
                 U::ThresholdedRelu(low) => vec![PointStep::From(low)],
                 U::Linear(factor, term) => vec![PointStep::Affine(factor, term)],
+                U::Sigmoid => vec![PointStep::Sigmoid],
+                U::Silu => vec![PointStep::Silu],
                 U::SigmoidHard(factor, term) => vec![PointStep::Affine(factor, term), PointStep::Clamp(0.0, 1.0)],
                 _ => return None,
             },
             _ => return None,
         };
-        if instruction.round {
+        // Values in fp16 stay so between bounds in fp16.
+        let exact = |bound: f32| f16::from_f32(bound).to_f32() == bound;
+        let before = if made.is_empty() || matches!(made[..], [PointStep::Clamp(a, b)] if exact(a) && exact(b)) {
+            steps.last().and_then(|steps| steps.last())
+        } else {
+            made.last()
+        };
+        if instruction.round && before != Some(&PointStep::Round) {
             made.push(PointStep::Round);
         }
         steps.push(made);
@@ -169,7 +212,12 @@ fn point_steps(group: &Group, halves: bool) -> Option<Vec<PointStep>> {
     if let Some(held) = held {
         steps[held].push(PointStep::Hold);
     }
-    Some(steps.concat())
+    let mut steps = steps.concat();
+    // Stored values are rounded anyway.
+    if halves && steps.last() == Some(&PointStep::Round) {
+        steps.pop();
+    }
+    Some(steps)
 }
 
 /// Strides from one position to the next, from one channel to the next, and from one image to the

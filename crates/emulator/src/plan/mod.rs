@@ -29,6 +29,7 @@ mod ops;
 mod pairs;
 mod pool;
 mod ports;
+mod scale;
 mod scores;
 mod state;
 mod tensor_op;
@@ -66,6 +67,7 @@ pub(crate) fn lower<'a>(
     policy: Policy<'a>,
 ) -> Result<LoweredPlan<'a>> {
     let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
+    let steps = scale::fuse(policy, steps, &buffers);
     let steps = chain::fuse(policy, finish::fuse(policy, steps, &buffers), &buffers);
     let arena_bytes = arena::assign(&mut buffers, &steps)?;
     let constant_bytes = arena::assign_constants(&mut buffers, initial.iter().chain(&steps))?;

@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 use ferrane_host::conv;
 
-use crate::ir::{Finish, MAX_READS, PackedConv, Pool, PoolForm, Step, View};
+use crate::ir::{Addend, Finish, MAX_READS, PackedConv, Pool, PoolForm, Step, View};
 
 use std::ops::Range;
 
@@ -29,18 +29,50 @@ pub(crate) fn packed_conv(
         _ => None,
     };
     let tasks = scratch::Tasks::default();
-    for i in 0..x.shape[0] {
+    let mut scaled = |i: usize, scales: Option<&mut [f32]>| {
         let finish = packed.finish.as_deref().map(|f| Finishing::new(f, reads, bases, i));
         let finish = finish
             .as_ref()
             .map(|f| |places: Range<usize>, pixels: conv::PixelsMut<'_>| f.run(table, places, pixels, &tasks));
         let finish = finish.as_ref().map(|f| conv::Finish(f));
-        let epilogue = conv::ConvEpilogue { bias, round: packed.round, steps: &packed.steps, finish };
-        let image = image(x, i, &reads[0], bases[0])?;
+        let addend = match packed.addend {
+            Some(Addend { read, pitch, image }) => {
+                let origin = bases[read].wrapping_add_signed(i as isize * image);
+                Some(conv::Addend { pixels: pixels(&reads[read])?, origin, pitch })
+            }
+            None => None,
+        };
+        let epilogue = conv::ConvEpilogue { bias, round: packed.round, steps: &packed.steps, addend, finish };
+        let mut image = image(x, i, &reads[0], bases[0])?;
+        if let (Some(to), Some(at)) = (scales, packed.scales) {
+            channels(&step.reads[at], i, &reads[at], bases[at], to)?;
+            image.scales = Some(to);
+        }
         let to = image_mut(out, i, &mut write, packed.layout)?;
-        packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))?;
+        packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))
+    };
+    for i in 0..x.shape[0] {
+        match packed.scales {
+            Some(_) => scratch::with(x.shape[1], |scales| scaled(i, Some(scales)))??,
+            None => scaled(i, None)?,
+        }
     }
     tasks.end()
+}
+
+/// The values of an image that has one for each channel.
+fn channels(x: &View, i: usize, slice: &Slice<'_>, base: usize, to: &mut [f32]) -> Result<()> {
+    let stride = |axis: usize| if x.shape[axis] == 1 { 0 } else { x.strides[axis] };
+    let first = base.wrapping_add_signed(i as isize * stride(0));
+    let at = |channel: usize| first.wrapping_add_signed(channel as isize * stride(1));
+    for (channel, to) in to.iter_mut().enumerate() {
+        *to = match slice {
+            Slice::F16(s) => s[at(channel)].to_f32(),
+            Slice::F32(s) => s[at(channel)],
+            _ => return Err(broken("scales are not floats")),
+        };
+    }
+    Ok(())
 }
 
 /// The group that finishes the results of one image.
@@ -99,13 +131,17 @@ pub(crate) fn pool(
 
 /// An image of a tensor `[N, C, …]`.
 fn image<'a>(x: &'a View, i: usize, slice: &Slice<'a>, base: usize) -> Result<conv::Image<'a>> {
-    let pixels = match slice {
-        Slice::F16(s) => conv::Pixels::F16(s),
-        Slice::F32(s) => conv::Pixels::F32(s),
-        _ => return Err(broken("an image is not of floats")),
-    };
+    let pixels = pixels(slice)?;
     let origin = base.wrapping_add_signed(i as isize * x.strides[0]);
-    Ok(conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..] })
+    Ok(conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..], scales: None })
+}
+
+fn pixels<'a>(slice: &Slice<'a>) -> Result<conv::Pixels<'a>> {
+    match slice {
+        Slice::F16(s) => Ok(conv::Pixels::F16(s)),
+        Slice::F32(s) => Ok(conv::Pixels::F32(s)),
+        _ => Err(broken("an image is not of floats")),
+    }
 }
 
 /// The results of an image.

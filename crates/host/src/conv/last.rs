@@ -10,7 +10,8 @@
 //!   (`gemm::strip`). A task gathers some positions, block by block along K, and multiplies each
 //!   block with all panels of weights.
 //! - 3 × 3 filters over larger images are transformed (`winograd`).
-//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`).
+//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a small
+//!   image (`small`).
 //!
 //! Sums add their products in order of taps, then channels.
 
@@ -19,6 +20,7 @@ use std::ops::Range;
 
 use super::padded::{extents, strides};
 use super::shape::{ConvShape, Finish, Image, PixelsMut, Weights};
+use super::small::Small;
 use super::winograd::Winograd;
 use crate::gemm::{
     BLOCK, Gather, GemmError, PITCH, Results, Runs, Store, Strip, Tap, TapRun, Taps, panel_width, tile_rows,
@@ -29,13 +31,19 @@ use crate::pool;
 /// Positions of a task: their gathered rows of one block stay in the L2 cache.
 const POSITIONS: usize = 104;
 
+/// The least positions of an area that sees few taps, on average.
+const FAR_AREA: usize = 16;
+
+/// Larger filters and images are not examined for far taps.
+const FAR_WORK: usize = 1 << 20;
+
 /// Pixels that a task of a depthwise convolution or pooling combines.
 const TASK: usize = 128 << 10;
 
 /// Elements that stay in the L1 cache.
 const L1: usize = 4 << 10;
 
-const AXES: usize = 3;
+pub(super) const AXES: usize = 3;
 
 /// The geometry of a convolution; missing axes come first.
 #[derive(Clone, Debug)]
@@ -56,6 +64,26 @@ pub(super) struct Last {
     finite: bool,
     /// The tiles of a 3 × 3 filter that is transformed.
     winograd: Option<Winograd>,
+    /// Rectangles of positions that see the same taps, if the filter reaches so far that positions
+    /// see few of them; else none.
+    areas: Vec<Area>,
+    /// How a depthwise convolution copies its image, if that is small.
+    small: Option<Small>,
+}
+
+/// Positions of a task: the same columns of some rows of results, or neighbors through the rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Area {
+    first: usize,
+    rows: usize,
+    /// Positions of each row.
+    length: usize,
+}
+
+impl Area {
+    pub(super) fn neighbors(positions: Range<usize>) -> Area {
+        Area { first: positions.start, rows: 1, length: positions.len() }
+    }
 }
 
 impl Last {
@@ -79,8 +107,21 @@ impl Last {
         };
         let taps: Vec<_> = (0..count).map(tap).filter(|(_, at)| !finite || (0..AXES).all(|a| sees(a, at[a]))).collect();
         let (channels, outputs) = (shape.channels / shape.groups, shape.outputs / shape.groups);
-        let mut last =
-            Last { input, output, steps, pad, taps, channels, outputs, groups: shape.groups, finite, winograd: None };
+        let groups = shape.groups;
+        let mut last = Last {
+            input,
+            output,
+            steps,
+            pad,
+            taps,
+            channels,
+            outputs,
+            groups,
+            finite,
+            winograd: None,
+            areas: Vec::new(),
+            small: None,
+        };
         if last.is_depthwise() && (!finite || outputs != 1) {
             return None;
         }
@@ -88,8 +129,54 @@ impl Last {
         last.depth().checked_mul(last.columns())?.checked_mul(last.groups).filter(|&n| n < isize::MAX as usize / 8)?;
         if finite {
             last.winograd = Winograd::new(&last);
+            last.areas = last.far_areas();
+        }
+        if last.is_depthwise() {
+            last.small = Small::new(&last);
         }
         Some(last)
+    }
+
+    /// True if a tap sees the input from a position, along one axis.
+    fn sees(&self, axis: usize, position: usize, tap: usize) -> bool {
+        (position * self.steps[axis]).wrapping_sub(self.pad[axis]).wrapping_add(tap) < self.input[axis]
+    }
+
+    /// The rectangles of [`Last::areas`], if they leave out much and are not too small to be
+    /// multiplied well.
+    fn far_areas(&self) -> Vec<Area> {
+        let work = self.taps.len().saturating_mul(self.output[1].saturating_add(self.output[2]));
+        if self.output[0] > 1 || self.taps.len() < 2 || work > FAR_WORK {
+            return Vec::new();
+        }
+        // Neighbors along an axis that see the same taps.
+        let runs = |axis: usize| {
+            let seen = |i: usize| self.taps.iter().map(move |(_, at)| self.sees(axis, i, at[axis]));
+            let mut runs: Vec<Range<usize>> = Vec::new();
+            for i in 0..self.output[axis] {
+                match runs.last_mut() {
+                    Some(run) if seen(i).eq(seen(run.start)) => run.end = i + 1,
+                    _ => runs.push(i..i + 1),
+                }
+            }
+            runs
+        };
+        let (rows, cols) = (runs(1), runs(2));
+        let (mut areas, mut seen) = (Vec::new(), 0);
+        for (rows, cols) in rows.iter().flat_map(|rows| cols.iter().map(move |cols| (rows, cols))) {
+            let sees = |at: &[usize; AXES]| self.sees(1, rows.start, at[1]) && self.sees(2, cols.start, at[2]);
+            seen += rows.len() * cols.len() * self.taps.iter().filter(|(_, at)| sees(at)).count();
+            let together = (POSITIONS / cols.len()).max(1);
+            for row in rows.clone().step_by(together) {
+                for col in cols.clone().step_by(POSITIONS) {
+                    let (rows, length) = (together.min(rows.end - row), POSITIONS.min(cols.end - col));
+                    areas.push(Area { first: row * self.output[2] + col, rows, length });
+                }
+            }
+        }
+        let few = areas.len().saturating_mul(FAR_AREA) <= self.places();
+        let far = seen <= self.places().saturating_mul(self.taps.len()) / 5 * 3;
+        if few && far { areas } else { Vec::new() }
     }
 
     fn is_depthwise(&self) -> bool {
@@ -166,6 +253,11 @@ impl Last {
         image.channel == 1 || self.channels * self.groups == 1
     }
 
+    /// True if pixels may be scaled when they are gathered.
+    pub(super) fn scales(&self) -> bool {
+        self.taps.len() == 1 && !self.is_depthwise() && self.winograd.is_none()
+    }
+
     /// Computes one image.
     ///
     /// # Safety
@@ -180,6 +272,10 @@ impl Last {
         finish: Option<Finish<'_>>,
         parallel: bool,
     ) -> Result<(), GemmError> {
+        if let Some(small) = &self.small {
+            // SAFETY: the caller guarantees it.
+            return unsafe { small.run(self, image, weights, out, finish, parallel) };
+        }
         if self.is_depthwise() {
             // SAFETY: the caller guarantees it.
             unsafe { self.pixels(image, Some(weights), out, finish, parallel) };
@@ -196,22 +292,20 @@ impl Last {
         let gathers = self.groups.div_ceil(together);
         let (places, panels) = (self.places(), self.panels().count());
         let threads = if parallel { pool::threads() } else { 1 };
-        // Far taps see nothing from many rows, so areas are few rows.
-        let far = self.finite && self.taps.last().is_some_and(|(_, at)| 2 * at[1] > self.input[1]);
-        let most = if far { POSITIONS.min(2 * self.output[2]) } else { POSITIONS };
-        let mut areas = places.div_ceil(most);
+        let far = self.areas.len();
+        let mut areas = if far > 0 { far } else { places.div_ceil(POSITIONS) };
         let mut parts = 1;
         if gathers * areas < threads {
             parts = (threads / (gathers * areas)).clamp(1, panels);
-        } else if areas < 4 * threads && gathers == 1 {
+        } else if areas < 4 * threads && gathers == 1 && far == 0 {
             areas = areas.next_multiple_of(threads);
         }
         let share = places.div_ceil(areas);
         let tasks = gathers * areas * parts;
         let per_task = if parallel { 1 } else { tasks };
         let positions = |area: usize| (area * share).min(places)..places.min((area + 1) * share);
-        // A task that computes all channels also finishes them.
-        let whole = gathers * parts == 1;
+        // A task that computes all channels of neighbors also finishes them.
+        let whole = gathers * parts == 1 && far == 0;
         pool::try_for_each_range(tasks, per_task, |tasks| {
             for task in tasks {
                 let (gather, rest) = (task / (areas * parts), task % (areas * parts));
@@ -221,7 +315,8 @@ impl Last {
                 // SAFETY: the caller guarantees it; tasks have different groups, positions or
                 // panels.
                 unsafe {
-                    self.product(image, weights, out, groups, positions(area), panels)?;
+                    let at = self.areas.get(area).copied().unwrap_or_else(|| Area::neighbors(positions(area)));
+                    self.product(image, weights, out, groups, at, panels)?;
                     if whole {
                         self.finish(out, finish, positions(area));
                     }
@@ -267,18 +362,19 @@ impl Last {
         weights: &[f32],
         out: Results<'_>,
         groups: Range<usize>,
-        positions: Range<usize>,
+        area: Area,
         panels: Range<usize>,
     ) -> Result<(), GemmError> {
-        let (count, depth) = (positions.len(), self.depth());
+        let (count, depth) = (area.rows * area.length, self.depth());
         if count == 0 || panels.is_empty() {
             return Ok(());
         }
         let (columns, full) = (self.columns(), panel_width().0);
         // Tiles of about the same height.
-        let height = count.div_ceil(count.div_ceil(tile_rows()));
+        let height = area.length.div_ceil(area.length.div_ceil(tile_rows()));
+        let lines = || (0..area.rows).map(|line| (line * area.length, area.first + line * self.output[2]));
         let mut lists = LISTS.take();
-        self.blocks(&groups, &positions, &mut lists.blocks);
+        self.blocks(&groups, &area, &mut lists.blocks);
         let sums = if lists.blocks.len() > 1 { panels.len() * count * full } else { 0 };
         let result = with_scratch([count * PITCH, sums, 0], |[rows, sums, _]| {
             let Lists { blocks, runs, .. } = &mut lists;
@@ -293,10 +389,13 @@ impl Last {
                     steps: self.steps,
                     pad: self.pad,
                     runs,
+                    scales: image.scales,
                 };
-                // SAFETY: the caller guarantees it; pixels of several taps have no gaps
-                // (`gathered`).
-                unsafe { gather.rows(positions.start, count, rows) };
+                for (line, first) in lines() {
+                    // SAFETY: the caller guarantees it; pixels of several taps have no gaps
+                    // (`gathered`).
+                    unsafe { gather.rows(first, area.length, &mut rows[line * PITCH..]) };
+                }
                 for (n, group) in groups.clone().enumerate() {
                     let runs = match groups.len() {
                         1 => Runs { count: 1, length: steps.len(), stride: 0 },
@@ -305,7 +404,12 @@ impl Last {
                     for (panel, (first, width)) in self.panels().enumerate().skip(panels.start).take(panels.len()) {
                         let packed = (group * columns + first) * depth + steps.start * width;
                         let column = group * self.outputs + first;
-                        for row in (0..count).step_by(height) {
+                        let tiles = lines().flat_map(|(line, first)| {
+                            (0..area.length)
+                                .step_by(height)
+                                .map(move |row| (line + row, first + row, area.length - row))
+                        });
+                        for (row, place, left) in tiles {
                             let partial = ((panel - panels.start) * count + row) * full;
                             let strip = Strip {
                                 a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
@@ -314,12 +418,12 @@ impl Last {
                                 partial: sums.as_mut_ptr().wrapping_add(partial),
                                 first: b == 0,
                                 last: b + 1 == blocks.len(),
-                                out: out.at(positions.start + row, column),
+                                out: out.at(place, column),
                                 cols: width.min(self.outputs - first),
                             };
                             // SAFETY: the rows were gathered, the panels have all steps, and there
                             // is room for the sums of all panels and rows.
-                            unsafe { strip.run(height.min(count - row), width) };
+                            unsafe { strip.run(height.min(left), width) };
                         }
                     }
                 }
@@ -331,21 +435,21 @@ impl Last {
 
     /// Lists the blocks along K. If the weights are finite, taps that see only padding from all of
     /// these positions are left out.
-    fn blocks(&self, groups: &Range<usize>, positions: &Range<usize>, blocks: &mut Vec<Range<usize>>) {
+    fn blocks(&self, groups: &Range<usize>, area: &Area, blocks: &mut Vec<Range<usize>>) {
         blocks.clear();
         let depth = self.depth();
         if groups.len() > 1 || !self.finite {
             return split(0..depth, blocks);
         }
         // Rows of results, counted through all planes.
-        let widths = self.output[2];
-        let rows = positions.start / widths..positions.end.div_ceil(widths);
+        let (heights, widths) = (self.output[1], self.output[2]);
+        let rows = area.first / widths..(area.first + (area.rows - 1) * widths + area.length).div_ceil(widths);
+        // The columns of an area inside of its rows.
+        let first = area.first % widths;
+        let cols = if first + area.length <= widths { first..first + area.length } else { 0..widths };
         let sees = |at: &[usize; AXES]| {
-            rows.clone().any(|row| {
-                let begin = |a: usize, i: usize| (i * self.steps[a]).wrapping_sub(self.pad[a]).wrapping_add(at[a]);
-                let (z, y) = (begin(0, row / self.output[1]), begin(1, row % self.output[1]));
-                z < self.input[0] && y < self.input[1]
-            })
+            rows.clone().any(|row| self.sees(0, row / heights, at[0]) && self.sees(1, row % heights, at[1]))
+                && cols.clone().any(|col| self.sees(2, col, at[2]))
         };
         let mut live = 0..0;
         for (t, _) in self.taps.iter().enumerate().filter(|(_, (_, at))| sees(at)) {

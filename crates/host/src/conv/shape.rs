@@ -46,7 +46,7 @@ impl ConvShape {
     }
 }
 
-/// One image: channels first, any strides.
+/// One image, with any strides.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// The elements of all channels, perhaps among others.
@@ -57,6 +57,9 @@ pub struct Image<'a> {
     pub channel: isize,
     /// Elements from one position to the next along each spatial axis.
     pub strides: &'a [isize],
+    /// What each channel is multiplied by before it is used, rounded to fp16 if the elements are.
+    /// Only for convolutions that [scale](super::Conv::scales) their input.
+    pub scales: Option<&'a [f32]>,
 }
 
 impl Image<'_> {
@@ -150,6 +153,41 @@ impl std::fmt::Debug for Finish<'_> {
     }
 }
 
+/// A channels-last image of the shape of the results.
+#[derive(Clone, Copy, Debug)]
+pub struct Addend<'a> {
+    /// The elements, perhaps among others.
+    pub pixels: Pixels<'a>,
+    /// Index of the first element of the first position.
+    pub origin: usize,
+    /// Elements from one position to the next.
+    pub pitch: usize,
+}
+
+impl Addend<'_> {
+    /// # Errors
+    /// [`GemmError::OutOfBounds`] if an element is not in the image's memory.
+    pub(super) fn check(&self, channels: usize, places: usize) -> Result<(), GemmError> {
+        let last = (places - 1).checked_mul(self.pitch).and_then(|n| n.checked_add(channels - 1));
+        let len = match self.pixels {
+            Pixels::F32(s) => s.len(),
+            Pixels::F16(s) => s.len(),
+        };
+        if last.and_then(|n| n.checked_add(self.origin)).is_some_and(|last| last < len) {
+            return Ok(());
+        }
+        let row_stride = isize::try_from(self.pitch).unwrap_or(isize::MAX);
+        Err(GemmError::OutOfBounds {
+            rows: places,
+            cols: channels,
+            row_stride,
+            col_stride: 1,
+            offset: self.origin,
+            len,
+        })
+    }
+}
+
 /// What follows the sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvEpilogue<'a> {
@@ -159,6 +197,8 @@ pub struct ConvEpilogue<'a> {
     pub round: bool,
     /// What is done to each result before it is rounded. Channels-last images only.
     pub steps: &'a [PointStep],
+    /// What [`PointStep::PlusAddend`] adds.
+    pub addend: Option<Addend<'a>>,
     /// What is done to the results then. Channels-last images only.
     pub finish: Option<Finish<'a>>,
 }

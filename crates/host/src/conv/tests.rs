@@ -94,7 +94,8 @@ fn compare(conv: &Conv, last: bool, half: bool, gap: usize, [x, w, bias]: [&[f32
         strides[a - 1] = strides[a] * shape.input[a] as isize;
     }
     let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&spread) };
-    let image = Image { pixels, origin: 0, channel: if last { 1 } else { pitch as isize }, strides: &strides };
+    let channel = if last { 1 } else { pitch as isize };
+    let image = Image { pixels, origin: 0, channel, strides: &strides, scales: None };
     let epilogue = ConvEpilogue { bias: Some(bias), round: half, ..ConvEpilogue::default() };
     let width = if last { shape.outputs + gap } else { places };
     let layout = if last { Layout::ChannelsLast(width) } else { Layout::ChannelsFirst };
@@ -190,6 +191,9 @@ fn large_shapes_give_the_sums_of_the_definition() {
         flat(64, 64, 8, 28, 3, 2, 1, 1),
         flat(48, 48, 48, 40, 5, 2, 1, 2),
         flat(32, 32, 32, 30, 7, 1, 1, 3),
+        flat(40, 40, 40, 7, 5, 1, 1, 2),
+        flat(72, 72, 72, 14, 3, 2, 1, 1),
+        flat(23, 23, 23, 13, 3, 1, 3, 3),
         flat(40, 20, 1, 14, 3, 1, 12, 12),
         flat(16, 64, 1, 31, 1, 2, 1, 0),
         flat(256, 64, 1, 14, 1, 1, 1, 0),
@@ -229,7 +233,7 @@ fn a_tap_that_sees_only_padding_still_multiplies_infinity_by_zero() {
         let conv = Conv::new(shape.clone(), finite).unwrap();
         let mut packed = vec![0.0; conv.packed_len()];
         conv.pack(Weights::F32(&weights), &mut packed).unwrap();
-        let image = Image { pixels: Pixels::F32(&[1.0, 2.0]), origin: 0, channel: 2, strides: &[1] };
+        let image = Image { pixels: Pixels::F32(&[1.0, 2.0]), origin: 0, channel: 2, strides: &[1], scales: None };
         conv.run(image, &packed, first(&mut sums), ConvEpilogue::default()).unwrap();
         assert_eq!(sums.iter().any(|v| v.is_nan()), nan);
     }
@@ -258,7 +262,8 @@ fn what_is_not_finite_reaches_only_the_results_that_see_it() {
         let mut x = values(32 * side * side, 2);
         x[(9 * side + 13) * 32 + 5] = special;
         let mut found = vec![0.0; 48 * side * side];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[side as isize * 32, 32] };
+        let image =
+            Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[side as isize * 32, 32], scales: None };
         let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(48) };
         conv.run(image, &packed, out, ConvEpilogue::default()).unwrap();
         for (i, v) in found.iter().enumerate() {
@@ -300,7 +305,7 @@ fn results_are_finished_once() {
         conv.pack(Weights::F32(&values(outputs * channels / shape.groups * taps, 1)), &mut packed).unwrap();
         let x = values(channels * size * size, 2);
         let strides = [(size * channels) as isize, channels as isize];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, scales: None };
         let pitch = outputs + 3;
         let run = |finish| {
             let mut out = vec![7.0f32; size * size * pitch];
@@ -329,7 +334,7 @@ fn results_are_finished_once() {
 /// A convolution that copies its input, so that the steps see every kind of number.
 #[test]
 fn steps_do_what_they_say() {
-    use PointStep::{Affine, Clamp, From, Hold, Round, TimesHeld};
+    use PointStep::{Affine, Clamp, From, Hold, PlusAddend, Round, Sigmoid, Silu, TimesHeld};
     let mut x = values(40 * 19, 3);
     for (i, v) in x.iter_mut().enumerate() {
         *v = match i % 11 {
@@ -360,28 +365,112 @@ fn steps_do_what_they_say() {
         let v = if v < low { low } else { v };
         if v > high { high } else { v }
     };
-    type Case<'a> = (&'a [PointStep], &'a dyn Fn(f32) -> f32);
-    let cases: [Case<'_>; 5] = [
-        (&[Clamp(0.0, f32::INFINITY)], &|v| if v < 0.0 { 0.0 } else { v }),
-        (&[Clamp(-1.5, 6.0)], &|v| clamp(v, -1.5, 6.0)),
-        (&[From(-3.0)], &|v| if v >= -3.0 { v } else { 0.0 }),
-        (&[Affine(1.0 / 6.0, 0.1), Round], &|v| half(1.0 / 6.0 * v + 0.1)),
-        (&[Round, Hold, Affine(1.0 / 6.0, 0.5), Clamp(0.0, 1.0), TimesHeld], &|v| {
+    // The other image, with a gap between its pixels.
+    let others = values(43 * 19, 4);
+    let halves: Vec<f16> = others.iter().map(|v| f16::from_f32(*v)).collect();
+    type Case<'a> = (&'a [PointStep], &'a dyn Fn(f32, f32) -> f32);
+    let cases: [Case<'_>; 8] = [
+        (&[Clamp(0.0, f32::INFINITY)], &|v, _| if v < 0.0 { 0.0 } else { v }),
+        (&[Clamp(-1.5, 6.0)], &|v, _| clamp(v, -1.5, 6.0)),
+        (&[From(-3.0)], &|v, _| if v >= -3.0 { v } else { 0.0 }),
+        (&[Affine(1.0 / 6.0, 0.1), Round], &|v, _| half(1.0 / 6.0 * v + 0.1)),
+        (&[Round, Hold, Affine(1.0 / 6.0, 0.5), Clamp(0.0, 1.0), TimesHeld], &|v, _| {
             clamp(1.0 / 6.0 * half(v) + 0.5, 0.0, 1.0) * half(v)
         }),
+        (&[Affine(11.0, 0.0), Sigmoid], &|v, _| crate::simd::sigmoid(11.0 * v)),
+        (&[Affine(11.0, 0.0), Silu], &|v, _| 11.0 * v * crate::simd::sigmoid(11.0 * v)),
+        (&[Round, PlusAddend, Clamp(0.0, f32::INFINITY)], &|v, other| clamp(half(v) + other, 0.0, f32::INFINITY)),
     ];
-    for (steps, wanted) in cases {
+    for ((steps, wanted), pixels) in
+        cases.iter().flat_map(|case| [(case, Pixels::F32(&others)), (case, Pixels::F16(&halves))])
+    {
         let mut found = vec![7.0; x.len()];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[40] };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[40], scales: None };
         let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(40) };
-        conv.run(image, &packed, out, ConvEpilogue { steps, ..ConvEpilogue::default() }).unwrap();
-        for (x, found) in x.iter().zip(&found) {
+        let addend = Some(Addend { pixels, origin: 2, pitch: 43 });
+        conv.run(image, &packed, out, ConvEpilogue { steps, addend, ..ConvEpilogue::default() }).unwrap();
+        for (i, (x, found)) in x.iter().zip(&found).enumerate() {
             // The sum begins with 0, so it has no negative zero.
-            let wanted = wanted(0.0 + x);
+            let wanted = wanted(0.0 + x, others[2 + i / 40 * 43 + i % 40]);
             let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
             assert!(same, "{steps:?} of {x}: {found}, not {wanted}");
         }
     }
+}
+
+/// The sigmoid of an instruction set is the portable one, for numbers of every size and sign.
+#[test]
+fn the_sigmoid_of_a_step_has_the_bits_of_the_function() {
+    let shape = ConvShape {
+        channels: 16,
+        outputs: 16,
+        groups: 16,
+        input: vec![1 << 12],
+        output: vec![1 << 12],
+        kernel: vec![1],
+        strides: vec![1],
+        dilations: vec![1],
+        pad: vec![0],
+    };
+    let conv = Conv::channels_last(shape, true).unwrap();
+    let mut packed = vec![0.0; conv.packed_len()];
+    conv.pack(Weights::F32(&[1.0; 16]), &mut packed).unwrap();
+    let x: Vec<f32> = (0..1u32 << 16).map(|i| f32::from_bits(i << 16 | i.wrapping_mul(40_503) & 0xFFFF)).collect();
+    let mut found = vec![7.0; x.len()];
+    let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[16], scales: None };
+    let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(16) };
+    conv.run(image, &packed, out, ConvEpilogue { steps: &[PointStep::Sigmoid], ..ConvEpilogue::default() }).unwrap();
+    for (x, found) in x.iter().zip(&found) {
+        let wanted = crate::simd::sigmoid(*x);
+        assert!(wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan(), "{x}: {found}, not {wanted}");
+    }
+}
+
+/// Scales are applied to the pixels, and rounded as these are; padding stays zero.
+#[test]
+fn scaled_pixels_are_products_of_the_scales() {
+    let shape = |channels, outputs, groups, size: usize, stride: usize, pad: usize| ConvShape {
+        channels,
+        outputs,
+        groups,
+        input: vec![size; 2],
+        output: vec![(size + 2 * pad - 1) / stride + 1; 2],
+        kernel: vec![1; 2],
+        strides: vec![stride; 2],
+        dilations: vec![1; 2],
+        pad: vec![pad; 2],
+    };
+    for shape in [
+        shape(24, 40, 1, 9, 1, 0),
+        shape(700, 33, 1, 5, 1, 0),
+        shape(64, 64, 4, 6, 1, 0),
+        shape(35, 16, 1, 8, 2, 1),
+        shape(1, 3, 1, 4, 1, 0),
+    ] {
+        let conv = Conv::channels_last(shape.clone(), true).unwrap();
+        assert!(conv.scales());
+        let (channels, size) = (shape.channels, shape.input[0]);
+        let mut packed = vec![0.0; conv.packed_len()];
+        conv.pack(Weights::F32(&values(shape.outputs * channels / shape.groups, 1)), &mut packed).unwrap();
+        let (x, scales) = (values(channels * size * size, 2), values(channels, 3));
+        let halves: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+        let products: Vec<f32> = x.iter().enumerate().map(|(i, v)| v * scales[i % channels]).collect();
+        let half_products: Vec<f16> = products.iter().map(|v| f16::from_f32(*v)).collect();
+        let strides = [(size * channels) as isize, channels as isize];
+        let run = |pixels: Pixels<'_>, scales: Option<&[f32]>| {
+            let mut out = vec![7.0f32; shape.output[0] * shape.output[1] * shape.outputs];
+            let image = Image { pixels, origin: 0, channel: 1, strides: &strides, scales };
+            let to = ImageMut { pixels: PixelsMut::F32(&mut out), layout: Layout::ChannelsLast(shape.outputs) };
+            conv.run(image, &packed, to, ConvEpilogue::default()).map(|()| out)
+        };
+        let same = |a: Pixels<'_>, b: Pixels<'_>| assert_eq!(run(a, Some(&scales)).unwrap(), run(b, None).unwrap());
+        same(Pixels::F32(&x), Pixels::F32(&products));
+        same(Pixels::F16(&halves), Pixels::F16(&half_products));
+        assert!(run(Pixels::F32(&x), Some(&scales[1..])).is_err());
+    }
+    assert!(
+        !Conv::channels_last(ConvShape { kernel: vec![3; 2], ..shape(24, 40, 1, 9, 1, 1) }, true).unwrap().scales()
+    );
 }
 
 #[test]
@@ -401,7 +490,7 @@ fn memory_that_does_not_fit_is_refused() {
     let packed = vec![0.0; conv.packed_len()];
     let (x, mut out) = (vec![0.0f32; 32], vec![0.0f32; 16]);
     let run = |x: &[f32], origin, channel, strides: &[isize], packed: &[f32], out: &mut [f32]| {
-        let image = Image { pixels: Pixels::F32(x), origin, channel, strides };
+        let image = Image { pixels: Pixels::F32(x), origin, channel, strides, scales: None };
         conv.run(image, packed, first(out), ConvEpilogue::default())
     };
     assert!(run(&x, 0, 16, &[4, 1], &packed, &mut out).is_ok());
@@ -414,7 +503,7 @@ fn memory_that_does_not_fit_is_refused() {
     let last = Conv::channels_last(shape.clone(), true).unwrap();
     let packed = vec![0.0; last.packed_len()];
     let run = |channel, strides: &[isize], packed: &[f32], out: &mut [f32], layout| {
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel, strides };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel, strides, scales: None };
         last.run(image, packed, ImageMut { pixels: PixelsMut::F32(out), layout }, ConvEpilogue::default())
     };
     let dense = Layout::ChannelsLast(1);

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::last::Last;
+use super::last::{Area, Last};
 use super::padded::strides;
 use super::shape::{Finish, Image, Weights};
 use crate::gemm::{
@@ -125,7 +125,14 @@ impl Winograd {
                 // SAFETY: the caller guarantees it; tasks have different rows or panels.
                 unsafe {
                     if !self.block(last, image, weights, out, rows.clone(), panels.clone())? {
-                        last.product(image, direct, out, 0..1, self.positions(last, rows.clone()), panels)?;
+                        last.product(
+                            image,
+                            direct,
+                            out,
+                            0..1,
+                            Area::neighbors(self.positions(last, rows.clone())),
+                            panels,
+                        )?;
                     }
                     if parts == 1 {
                         last.finish(out, finish, self.positions(last, rows));

@@ -3,7 +3,7 @@
 use super::gather::Gather;
 use super::isa;
 use super::strip::{PITCH, Strip};
-use super::taps::Taps;
+use super::taps::{PaddedTaps, Taps};
 use super::unfold::Pixels;
 use super::winograd::{TilePixels, TileSums};
 
@@ -69,6 +69,25 @@ impl Taps<'_> {
             match pixels {
                 Pixels::F32(s) => (kernels.taps)(self, s.as_ptr().wrapping_offset(origin).cast()),
                 Pixels::F16(s) => (kernels.taps_f16)(self, s.as_ptr().wrapping_offset(origin).cast()),
+            }
+        }
+    }
+}
+
+impl PaddedTaps<'_> {
+    /// Computes the results from the pixels from `origin` on; `copy` is the beginning of the copy.
+    ///
+    /// # Safety
+    /// The pixels that are copied are elements, at most a vector of channels of each; the copy has
+    /// room for them and a vector for each tap of each position, and nothing else accesses it; each
+    /// tap has weights, and the results are writable and nothing else accesses them.
+    pub unsafe fn run(&self, pixels: Pixels<'_>, origin: usize, copy: *const f32) {
+        let kernels = isa::best();
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match pixels {
+                Pixels::F32(s) => (kernels.padded)(self, s.as_ptr().wrapping_add(origin).cast(), copy),
+                Pixels::F16(s) => (kernels.padded_f16)(self, s.as_ptr().wrapping_add(origin).cast(), copy),
             }
         }
     }

@@ -39,6 +39,9 @@ pub(crate) struct Gather<'a> {
     /// Padding before each axis.
     pub pad: [usize; AXES],
     pub runs: &'a [TapRun],
+    /// What the elements of a pixel are multiplied by, if anything: one value for each. Then every
+    /// run has one tap.
+    pub scales: Option<&'a [f32]>,
 }
 
 impl Gather<'_> {
@@ -50,6 +53,11 @@ impl Gather<'_> {
         let one = matches!(self.runs, [run] if run.taps == 1 && run.at == [0; AXES]);
         let even = (heights == 1 || y == widths * x) && (depths == 1 || z == heights * y && heights > 1);
         (plain && one && even).then_some(x)
+    }
+
+    /// The scales of a run; null if there are none.
+    fn scales(&self, run: &TapRun) -> *const f32 {
+        self.scales.map_or(std::ptr::null(), |scales| scales.as_ptr().wrapping_add(run.from))
     }
 }
 
@@ -68,71 +76,102 @@ pub(super) unsafe fn gather<S: Simd, C: Element>(
     let origin = pixels.cast::<C>().wrapping_add(job.origin);
     if let (Some(pixel), [run]) = (job.pixel(), job.runs) {
         let mut from = origin.wrapping_offset(first as isize * pixel).wrapping_add(run.from);
+        let scales = job.scales(run);
         for _ in 0..count {
             // SAFETY: every pixel is inside the image.
-            unsafe { copy::<S, C>(from, to, run.channels) };
+            unsafe { copy::<S, C>(from, scales, to, run.channels) };
             (from, to) = (from.wrapping_offset(pixel), to.wrapping_add(PITCH));
         }
         return;
     }
     let mut at = [first / widths / heights, first / widths % heights, first % widths];
-    for _ in 0..count {
-        // Where the filter begins: before the image, if this wraps.
-        let mut begin = [0usize; AXES];
-        let mut base = 0isize;
-        for a in 0..AXES {
-            begin[a] = (at[a] * job.steps[a]).wrapping_sub(job.pad[a]);
-            base = base.wrapping_add((begin[a] as isize).wrapping_mul(job.strides[a]));
-        }
-        let mut row = to;
-        for run in job.runs {
-            let [z, y, x] = [0, 1, 2].map(|a: usize| begin[a].wrapping_add(run.at[a]));
-            let inside = z < job.input[0] && y < job.input[1];
-            let mut offset = base.wrapping_add(run.from as isize);
-            for a in 0..AXES {
-                offset = offset.wrapping_add(run.at[a] as isize * job.strides[a]);
-            }
-            // SAFETY: pixels are read only if they are inside the image.
-            unsafe {
-                if inside && x < job.input[2] && x + run.taps <= job.input[2] {
-                    copy::<S, C>(origin.wrapping_offset(offset), row, run.taps * run.channels);
-                    row = row.add(run.taps * run.channels);
-                    continue;
-                }
-                for tap in 0..run.taps {
-                    if inside && x.wrapping_add(tap) < job.input[2] {
-                        let offset = offset.wrapping_add(tap as isize * job.strides[2]);
-                        copy::<S, C>(origin.wrapping_offset(offset), row, run.channels);
-                    } else {
-                        zeros::<S>(row, run.channels);
-                    }
-                    row = row.add(run.channels);
-                }
-            }
-        }
-        to = to.wrapping_add(PITCH);
-        at[2] += 1;
-        if at[2] == widths {
-            (at[1], at[2]) = (at[1] + 1, 0);
-            if at[1] == heights {
-                (at[0], at[1]) = (at[0] + 1, 0);
-            }
+    let mut left = count;
+    while left > 0 {
+        let line = left.min(widths - at[2]);
+        // SAFETY: positions of one row of results.
+        unsafe { gather_line::<S, C>(job, origin, at, line, to) };
+        (to, left, at[2]) = (to.wrapping_add(line * PITCH), left - line, 0);
+        at[1] += 1;
+        if at[1] == heights {
+            (at[0], at[1]) = (at[0] + 1, 0);
         }
     }
 }
 
-/// Widens `n` elements; less than a vector after them may be overwritten.
+/// Gathers `count` positions of one row of results from `at` on, one run after the other.
 #[inline(always)]
-unsafe fn copy<S: Simd, C: Element>(from: *const C, to: *mut f32, n: usize) {
-    let mut i = 0;
+unsafe fn gather_line<S: Simd, C: Element>(
+    job: &Gather<'_>,
+    origin: *const C,
+    at: [usize; AXES],
+    count: usize,
+    mut to: *mut f32,
+) {
+    let begin = |a: usize| (at[a] * job.steps[a]).wrapping_sub(job.pad[a]);
+    let (z, y, x) = (begin(0), begin(1), begin(2) as isize);
+    let (step, pixel) = (job.steps[2], job.strides[2]);
+    for run in job.runs {
+        let (z, y, x) = (z.wrapping_add(run.at[0]), y.wrapping_add(run.at[1]), x + run.at[2] as isize);
+        let (length, scales) = (run.taps * run.channels, job.scales(run));
+        let inside = z < job.input[0] && y < job.input[1];
+        // Positions from `low` to `high` see all taps of the run.
+        let (mut low, mut high) = (count, count);
+        if inside {
+            low = if x < 0 { x.unsigned_abs().div_ceil(step).min(count) } else { 0 };
+            let room = job.input[2] as isize - run.taps as isize - x;
+            high = if room < 0 { low } else { (room as usize / step + 1).clamp(low, count) };
+        }
+        let line = origin
+            .wrapping_offset(z as isize * job.strides[0] + y as isize * job.strides[1] + x * pixel)
+            .wrapping_add(run.from);
+        // SAFETY: pixels are read only if they are inside the image.
+        unsafe {
+            let mut from = line.wrapping_offset((low * step) as isize * pixel);
+            for i in low..high {
+                copy::<S, C>(from, scales, to.wrapping_add(i * PITCH), length);
+                from = from.wrapping_offset(step as isize * pixel);
+            }
+            for i in (0..low).chain(high..count) {
+                let mut to = to.wrapping_add(i * PITCH);
+                for tap in 0..run.taps {
+                    let tap = (i * step + tap) as isize;
+                    if inside && ((x + tap) as usize) < job.input[2] {
+                        copy::<S, C>(line.wrapping_offset(tap * pixel), scales, to, run.channels);
+                    } else {
+                        zeros::<S>(to, run.channels);
+                    }
+                    to = to.wrapping_add(run.channels);
+                }
+            }
+        }
+        to = to.wrapping_add(length);
+    }
+}
+
+/// Widens `n` elements, and multiplies them by `scales` unless that is null; less than a vector
+/// after them may be overwritten.
+#[inline(always)]
+unsafe fn copy<S: Simd, C: Element>(from: *const C, scales: *const f32, to: *mut f32, n: usize) {
+    let whole = n / S::LANES * S::LANES;
     // SAFETY: the caller guarantees it.
     unsafe {
-        while i + S::LANES <= n {
-            S::store(to.add(i), C::load::<S>(from.add(i)));
-            i += S::LANES;
+        if scales.is_null() {
+            for i in (0..whole).step_by(S::LANES) {
+                S::store(to.add(i), C::load::<S>(from.add(i)));
+            }
+            if whole < n {
+                S::store(to.add(whole), C::load_part::<S>(from.add(whole), n - whole));
+            }
+            return;
         }
-        if i < n {
-            S::store(to.add(i), C::load_part::<S>(from.add(i), n - i));
+        for i in (0..whole).step_by(S::LANES) {
+            let scaled = S::mul(C::load::<S>(from.add(i)), S::load(scales.add(i)));
+            S::store(to.add(i), C::rounded::<S>(scaled));
+        }
+        if whole < n {
+            let (rest, scales) = (from.add(whole), scales.add(whole));
+            let scaled = S::mul(C::load_part::<S>(rest, n - whole), S::load_part(scales, n - whole));
+            S::store(to.add(whole), C::rounded::<S>(scaled));
         }
     }
 }

@@ -20,7 +20,7 @@ use super::gather::GatherKernel;
 use super::pack::{Pack, Prefetch};
 use super::skinny::{Dot, Stream};
 use super::strip::StripKernel;
-use super::taps::TapsKernel;
+use super::taps::{PaddedKernel, TapsKernel};
 use super::tile::{PanelBlock, Spot, Tile};
 use super::winograd::{TilePixelsKernel, TileSumsKernel};
 
@@ -67,6 +67,10 @@ pub(super) struct Kernels {
     pub taps: TapsKernel,
     /// The same of fp16.
     pub taps_f16: TapsKernel,
+    /// [`super::taps::padded`] of fp32.
+    pub padded: PaddedKernel,
+    /// The same of fp16.
+    pub padded_f16: PaddedKernel,
     /// [`super::winograd::tile_pixels`] of fp32.
     pub tile_pixels: TilePixelsKernel,
     /// The same of fp16.
@@ -182,6 +186,15 @@ macro_rules! kernels {
             unsafe { $crate::gemm::taps::taps::<$simd, C>(job, from) }
         }
         $(#[$features])?
+        unsafe fn padded<C: $crate::gemm::vector::Element>(
+            job: &$crate::gemm::taps::PaddedTaps<'_>,
+            from: *const u8,
+            copy: *const f32,
+        ) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::taps::padded::<$simd, C>(job, from, copy) }
+        }
+        $(#[$features])?
         unsafe fn tile_pixels<C: $crate::gemm::vector::Element>(
             job: &$crate::gemm::winograd::TilePixels<'_>,
             pixels: *const u8,
@@ -211,6 +224,8 @@ macro_rules! kernels {
             gather_f16: gather::<half::f16>,
             taps: taps::<f32>,
             taps_f16: taps::<half::f16>,
+            padded: padded::<f32>,
+            padded_f16: padded::<half::f16>,
             tile_pixels: tile_pixels::<f32>,
             tile_pixels_f16: tile_pixels::<half::f16>,
             tile_sums,

@@ -11,6 +11,8 @@
 
 use std::mem::MaybeUninit;
 
+use half::f16;
+
 use super::finish::Store;
 use super::vector::Simd;
 
@@ -21,8 +23,9 @@ pub(crate) const BLOCK: usize = 512;
 /// to the same cache sets, and a vector more than the block, which copies may overwrite.
 pub(crate) const PITCH: usize = BLOCK + 16;
 
-/// The most rows that are stored together: those of the largest tile of all instruction sets.
-pub(super) const ROWS: usize = 16;
+/// Rows that are finished together: enough to hide the latency of a step, few enough for two sets
+/// of registers.
+pub(super) const TOGETHER: usize = 4;
 
 /// The part of K that a tile multiplies: `count` runs of `length` steps, at a distance of `stride`
 /// in the rows of the left factor and adjacent in the panels.
@@ -58,12 +61,52 @@ pub enum PointStep {
     From(f32),
     /// Multiplied, then added, with two roundings.
     Affine(f32, f32),
+    /// [`sigmoid`](crate::simd::sigmoid).
+    Sigmoid,
+    /// Multiplied by its sigmoid.
+    Silu,
     /// Rounded to the nearest fp16 value.
     Round,
     /// Kept for [`PointStep::TimesHeld`].
     Hold,
     /// Multiplied by the value that was kept.
     TimesHeld,
+    /// The element of another image at the same position and channel is added.
+    PlusAddend,
+}
+
+/// The address of an element of an image that is read, by its type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    F32(*const f32),
+    F16(*const f16),
+}
+
+impl Load {
+    /// No image.
+    pub const NONE: (Load, usize) = (Load::F32(std::ptr::null()), 0);
+
+    fn after(self, elements: usize) -> Load {
+        match self {
+            Load::F32(at) => Load::F32(at.wrapping_add(elements)),
+            Load::F16(at) => Load::F16(at.wrapping_add(elements)),
+        }
+    }
+
+    /// # Safety
+    /// The processor supports the instruction set, and `n` elements are readable.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, n: usize) -> S::V {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match self {
+                Load::F32(at) if n == S::LANES => S::load(at),
+                Load::F32(at) => S::load_part(at, n),
+                Load::F16(at) if n == S::LANES => S::load_f16(at),
+                Load::F16(at) => S::load_f16_part(at, n),
+            }
+        }
+    }
 }
 
 /// Where results go: rows of columns, and what is done to them first.
@@ -75,6 +118,9 @@ pub(crate) struct Results<'a> {
     pub bias: *const f32,
     /// What is done to sums and biases.
     pub steps: &'a [PointStep],
+    /// What [`PointStep::PlusAddend`] adds: the element of the first position and channel, and elements
+    /// from one position to the next. Not used without such a step.
+    pub addend: (Load, usize),
     pub round: bool,
 }
 
@@ -93,16 +139,19 @@ impl<'a> Results<'a> {
             Store::F16(base) => Store::F16(base.wrapping_add(offset)),
         };
         let bias = if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(col) };
-        Results { store, bias, ..self }
+        let (addend, pitch) = self.addend;
+        Results { store, bias, addend: (addend.after(row * pitch + col), pitch), ..self }
     }
 
-    /// Adds the bias to the sums of at most [`ROWS`] rows, a vector each, applies the steps, and
-    /// stores them from `row` on: `n` values of a vector that begins at column `col`.
+    /// Adds the bias to the sums of `R` rows, a vector each, applies the steps, and stores them from
+    /// `row` on: `n` values of a vector that begins at column `col`.
+    ///
+    /// `R` is a constant, so the values stay in registers from the first step to the last.
     ///
     /// # Safety
     /// The results are writable, and so many biases are readable.
     #[inline(always)]
-    pub(super) unsafe fn store<S: Simd>(&self, row: usize, col: usize, n: usize, sums: &mut [S::V]) {
+    pub(super) unsafe fn store<S: Simd, const R: usize>(&self, row: usize, col: usize, n: usize, mut sums: [S::V; R]) {
         let at = row * self.pitch + col;
         let whole = n == S::LANES;
         // SAFETY: the caller guarantees it.
@@ -110,23 +159,24 @@ impl<'a> Results<'a> {
             if !self.bias.is_null() {
                 let bias = self.bias.add(col);
                 let bias = if whole { S::load(bias) } else { S::load_part(bias, n) };
-                for v in sums.iter_mut() {
+                for v in &mut sums {
                     *v = S::add(*v, bias);
                 }
             }
             if !self.steps.is_empty() {
-                steps::<S>(self.steps, sums);
+                let (addend, pitch) = self.addend;
+                sums = steps::<S, R>(self.steps, sums, (addend.after(row * pitch + col), pitch), n);
             }
             match (self.store, whole) {
-                (Store::F32(base), _) if self.round || !whole => {
-                    for (i, v) in sums.iter().enumerate() {
-                        let v = if self.round { S::round(*v) } else { *v };
-                        S::store_part(base.add(at + i * self.pitch), v, n);
-                    }
-                }
                 (Store::F32(base), _) => {
+                    if self.round {
+                        for v in &mut sums {
+                            *v = S::round(*v);
+                        }
+                    }
                     for (i, v) in sums.iter().enumerate() {
-                        S::store(base.add(at + i * self.pitch), *v);
+                        let to = base.add(at + i * self.pitch);
+                        if whole { S::store(to, *v) } else { S::store_part(to, *v, n) }
                     }
                 }
                 (Store::F16(base), true) => {
@@ -144,31 +194,68 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Applies steps to at most [`ROWS`] vectors.
+/// Applies steps to vectors of `n` values; the addends of one vector are so many elements after
+/// those of the vector before.
 #[inline(always)]
-unsafe fn steps<S: Simd>(steps: &[PointStep], values: &mut [S::V]) {
+unsafe fn steps<S: Simd, const R: usize>(
+    steps: &[PointStep],
+    mut values: [S::V; R],
+    (addend, pitch): (Load, usize),
+    n: usize,
+) -> [S::V; R] {
     // SAFETY: the caller guarantees the instruction set.
     unsafe {
-        let mut held = [S::splat(0.0); ROWS];
+        // Loops, because a closure that is not inlined would be compiled without the instruction set.
+        let mut held = values;
         for step in steps {
             match *step {
                 PointStep::Clamp(low, high) => {
                     let (low, high) = (S::splat(low), S::splat(high));
-                    values.iter_mut().for_each(|v| *v = S::at_most(high, S::at_least(low, *v)));
+                    for v in &mut values {
+                        *v = S::at_most(high, S::at_least(low, *v));
+                    }
                 }
                 PointStep::From(low) => {
                     let low = S::splat(low);
-                    values.iter_mut().for_each(|v| *v = S::from(low, *v));
+                    for v in &mut values {
+                        *v = S::from(low, *v);
+                    }
                 }
                 PointStep::Affine(factor, term) => {
                     let (factor, term) = (S::splat(factor), S::splat(term));
-                    values.iter_mut().for_each(|v| *v = S::add(S::mul(factor, *v), term));
+                    for v in &mut values {
+                        *v = S::add(S::mul(factor, *v), term);
+                    }
                 }
-                PointStep::Round => values.iter_mut().for_each(|v| *v = S::round(*v)),
-                PointStep::Hold => held.iter_mut().zip(&*values).for_each(|(held, v)| *held = *v),
-                PointStep::TimesHeld => values.iter_mut().zip(&held).for_each(|(v, held)| *v = S::mul(*v, *held)),
+                PointStep::Sigmoid => {
+                    for v in &mut values {
+                        *v = S::sigmoid(*v);
+                    }
+                }
+                PointStep::Silu => {
+                    for v in &mut values {
+                        *v = S::mul(*v, S::sigmoid(*v));
+                    }
+                }
+                PointStep::Round => {
+                    for v in &mut values {
+                        *v = S::round(*v);
+                    }
+                }
+                PointStep::Hold => held = values,
+                PointStep::PlusAddend => {
+                    for (i, v) in values.iter_mut().enumerate() {
+                        *v = S::add(*v, addend.after(i * pitch).load::<S>(n));
+                    }
+                }
+                PointStep::TimesHeld => {
+                    for (v, held) in values.iter_mut().zip(&held) {
+                        *v = S::mul(*v, *held);
+                    }
+                }
             }
         }
+        values
     }
 }
 
@@ -233,13 +320,18 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<
 #[inline(always)]
 unsafe fn finish<S: Simd>(sums: *const f32, width: usize, rows: usize, out: &Results<'_>, cols: usize) {
     for col in (0..cols).step_by(S::LANES) {
-        // SAFETY: the caller guarantees it; tiles have at most `ROWS` rows.
+        let n = (cols - col).min(S::LANES);
+        let mut row = 0;
+        // SAFETY: the caller guarantees it.
         unsafe {
-            let mut values = [S::splat(0.0); ROWS];
-            for (row, v) in values.iter_mut().enumerate().take(rows) {
-                *v = S::load(sums.add(row * width + col));
+            while row + TOGETHER <= rows {
+                let values = std::array::from_fn(|i| S::load(sums.add((row + i) * width + col)));
+                out.store::<S, TOGETHER>(row, col, n, values);
+                row += TOGETHER;
             }
-            out.store::<S>(0, col, (cols - col).min(S::LANES), &mut values[..rows]);
+            for row in row..rows {
+                out.store::<S, 1>(row, col, n, [S::load(sums.add(row * width + col))]);
+            }
         }
     }
 }

@@ -4,8 +4,12 @@
 use super::strip::Results;
 use super::vector::{Element, Simd};
 
-/// Positions whose sums are held in registers: enough to hide the latency of a multiply-add.
-const POSITIONS: usize = 6;
+/// Positions whose sums are held in registers: enough to hide the latency of a multiply-add, and a
+/// divisor of the usual widths of images.
+const POSITIONS: usize = 7;
+
+/// Half of them, rounded down.
+const HALF: usize = POSITIONS / 2;
 
 /// Vectors whose results are held in registers for a single position.
 const VECTORS: usize = 4;
@@ -32,6 +36,50 @@ pub(crate) struct Taps<'a> {
     /// Elements from what a position reads to what the next one reads.
     pub step: isize,
     pub out: Results<'a>,
+}
+
+/// Weighted sums of a vector of channels over a small image, which is copied with its padding: then
+/// every position sees every tap, and the pixels of all taps are near each other.
+#[derive(Clone, Copy)]
+pub(crate) struct PaddedTaps<'a> {
+    /// The first row of results. Taps and steps count elements of the copy.
+    pub taps: Taps<'a>,
+    /// Rows of results, and elements of the copy from one to the next.
+    pub rows: usize,
+    pub row: usize,
+    /// Rows and pixels of the image that are copied, and elements from one to the next.
+    pub size: [usize; 2],
+    pub strides: [isize; 2],
+    /// Where the first pixel goes, and pixels of a row of the copy. The rest of it is zeros.
+    pub copy: *mut f32,
+    pub width: usize,
+}
+
+/// [`padded`] of one element type.
+pub(super) type PaddedKernel = unsafe fn(&PaddedTaps<'_>, *const u8, *const f32);
+
+/// # Safety
+/// As of [`PaddedTaps::run`]; the first address is that of the first pixel, the second one that of
+/// the copy; the processor supports the instruction set.
+#[inline(always)]
+pub(super) unsafe fn padded<S: Simd, C: Element>(job: &PaddedTaps<'_>, from: *const u8, copy: *const f32) {
+    let n = job.taps.channels;
+    for y in 0..job.size[0] {
+        let line = from.cast::<C>().wrapping_offset(y as isize * job.strides[0]);
+        for x in 0..job.size[1] {
+            let pixel = line.wrapping_offset(x as isize * job.strides[1]);
+            // SAFETY: the caller guarantees it.
+            unsafe {
+                let pixel = if n == S::LANES { C::load::<S>(pixel) } else { C::load_part::<S>(pixel, n) };
+                S::store(job.copy.add((y * job.width + x) * S::LANES), pixel);
+            }
+        }
+    }
+    for row in 0..job.rows {
+        let taps = Taps { out: job.taps.out.at(row * job.taps.count, 0), ..job.taps };
+        // SAFETY: the caller guarantees it.
+        unsafe { channels::<S, f32, Weighted>(&taps, copy.add(row * job.row)) };
+    }
 }
 
 /// [`taps`] of one element type.
@@ -102,8 +150,8 @@ impl Combine for Largest {
     }
 }
 
-/// All results: several positions of one vector of channels, then positions one by one with several
-/// vectors.
+/// All results: several positions of one vector of channels, half as many of two vectors, then
+/// positions one by one with several vectors.
 #[inline(always)]
 unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const C) {
     let many = job.count / POSITIONS * POSITIONS;
@@ -115,7 +163,18 @@ unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const
                 results::<S, C, F, POSITIONS, 1>(job, from, channel, S::LANES, at);
             }
         }
-        for at in many..job.count {
+        let mut rest = many;
+        if many + HALF <= job.count {
+            let pairs = whole / (2 * S::LANES) * (2 * S::LANES);
+            for channel in (0..pairs).step_by(2 * S::LANES) {
+                results::<S, C, F, HALF, 2>(job, from, channel, S::LANES, many);
+            }
+            if pairs < whole {
+                results::<S, C, F, HALF, 1>(job, from, pairs, S::LANES, many);
+            }
+            rest += HALF;
+        }
+        for at in rest..job.count {
             let mut channel = 0;
             while channel + VECTORS * S::LANES <= whole {
                 results::<S, C, F, 1, VECTORS>(job, from, channel, S::LANES, at);
@@ -127,8 +186,12 @@ unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const
             }
         }
         if whole < job.channels {
-            for at in 0..job.count {
-                results::<S, C, F, 1, 1>(job, from, whole, job.channels - whole, at);
+            let n = job.channels - whole;
+            for at in (0..many).step_by(POSITIONS) {
+                results::<S, C, F, POSITIONS, 1>(job, from, whole, n, at);
+            }
+            for at in many..job.count {
+                results::<S, C, F, 1, 1>(job, from, whole, n, at);
             }
         }
     }
@@ -166,7 +229,7 @@ unsafe fn results<S: Simd, C: Element, F: Combine, const P: usize, const V: usiz
             for p in 0..P {
                 column[p] = results[p][v];
             }
-            job.out.store::<S>(at, channel + v * S::LANES, n, &mut column);
+            job.out.store::<S, P>(at, channel + v * S::LANES, n, column);
         }
     }
 }

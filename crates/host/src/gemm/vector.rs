@@ -3,6 +3,8 @@
 
 use half::f16;
 
+use crate::simd;
+
 /// Vectors of one instruction set.
 ///
 /// # Safety
@@ -45,6 +47,18 @@ pub(super) trait Simd: Copy {
     unsafe fn sum(v: Self::V) -> f32;
     /// Vector `i` of the result holds value `i` of each vector.
     unsafe fn transpose(rows: Self::Rows) -> Self::Rows;
+
+    /// [`simd::sigmoid`] of each value, bit for bit.
+    #[inline(always)]
+    unsafe fn sigmoid(v: Self::V) -> Self::V {
+        let mut all = [0f32; 16];
+        // SAFETY: there is room for 16.
+        unsafe {
+            Self::store(all.as_mut_ptr(), v);
+            all[..Self::LANES].iter_mut().for_each(|x| *x = simd::sigmoid(*x));
+            Self::load(all.as_ptr())
+        }
+    }
 
     /// The first `n` values, then zeros. `n` is at most `LANES`.
     #[inline(always)]
@@ -127,10 +141,12 @@ pub(super) trait Simd: Copy {
 pub(super) trait Element: Copy {
     unsafe fn load<S: Simd>(from: *const Self) -> S::V;
     unsafe fn load_part<S: Simd>(from: *const Self, n: usize) -> S::V;
+    /// Each value as an element of this type would hold it.
+    unsafe fn rounded<S: Simd>(v: S::V) -> S::V;
 }
 
 macro_rules! element {
-    ($type:ty, $load:ident, $part:ident) => {
+    ($type:ty, $load:ident, $part:ident, $v:ident => $rounded:expr) => {
         impl Element for $type {
             #[inline(always)]
             unsafe fn load<S: Simd>(from: *const Self) -> S::V {
@@ -142,12 +158,17 @@ macro_rules! element {
                 // SAFETY: the caller guarantees it.
                 unsafe { S::$part(from, n) }
             }
+            #[inline(always)]
+            unsafe fn rounded<S: Simd>($v: S::V) -> S::V {
+                $rounded
+            }
         }
     };
 }
-element!(f32, load, load_part);
-element!(f16, load_f16, load_f16_part);
-element!(i8, load_i8, load_i8_part);
+element!(f32, load, load_part, v => v);
+// SAFETY: the caller guarantees the instruction set.
+element!(f16, load_f16, load_f16_part, v => unsafe { S::round(v) });
+element!(i8, load_i8, load_i8_part, v => v);
 
 /// The element type of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

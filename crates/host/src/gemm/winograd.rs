@@ -136,8 +136,14 @@ pub(super) unsafe fn tile_sums<S: Simd>(job: &TileSums<'_>) {
                 }
             }
             for (y, half) in half.into_iter().enumerate().take(job.size[0]) {
-                let mut row = gather::<S>(half);
-                job.out.store::<S>(y * job.width, col, n, &mut row[..job.size[1]]);
+                let row = gather::<S>(half);
+                if job.size[1] == TILE {
+                    job.out.store::<S, TILE>(y * job.width, col, n, row);
+                    continue;
+                }
+                for (x, v) in row.into_iter().enumerate().take(job.size[1]) {
+                    job.out.store::<S, 1>(y * job.width + x, col, n, [v]);
+                }
             }
         }
     }

@@ -2,12 +2,14 @@
 #![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use std::arch::x86_64::*;
+use std::f32::consts::LOG2_E;
 
 use half::f16;
 
 use super::kernels;
 use crate::gemm::halves::TransposeF16;
 use crate::gemm::vector::Simd;
+use crate::simd;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
@@ -89,6 +91,26 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn from(low: __m512, v: __m512) -> __m512 {
         _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(v, low), v)
+    }
+    #[inline(always)]
+    unsafe fn sigmoid(v: __m512) -> __m512 {
+        // As `simd::sigmoid`, for an exponential of at most 1. Scaling by a power of two rounds a
+        // subnormal result once, as the product of `simd::exp` with its last factor does.
+        let x = _mm512_or_ps(v, Self::splat(-0.0));
+        let vanishes = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, Self::splat(simd::VANISHES));
+        let n =
+            _mm512_sub_ps(_mm512_fmadd_ps(x, Self::splat(LOG2_E), Self::splat(simd::ROUND)), Self::splat(simd::ROUND));
+        let r = _mm512_fnmadd_ps(n, Self::splat(simd::LN_2[0]), x);
+        let r = _mm512_fnmadd_ps(n, Self::splat(simd::LN_2[1]), r);
+        let mut p = Self::splat(simd::EXP[0]);
+        for factor in &simd::EXP[1..] {
+            p = _mm512_fmadd_ps(p, r, Self::splat(*factor));
+        }
+        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), Self::splat(1.0));
+        let e = _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), vanishes, _mm512_setzero_ps());
+        let negative = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(v, _mm512_setzero_ps());
+        let numerator = _mm512_mask_mov_ps(Self::splat(1.0), negative, e);
+        _mm512_div_ps(numerator, _mm512_add_ps(Self::splat(1.0), e))
     }
     #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {

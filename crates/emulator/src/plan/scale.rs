@@ -1,0 +1,92 @@
+//! Products of an image with one value for each channel, as the gates of squeeze-and-excitation
+//! are, computed by the convolution that reads them.
+//!
+//! A convolution of one tap copies the pixels that it multiplies. If it is the only reader of such
+//! a product, it multiplies while it copies, so that the product is never in memory. The result is
+//! the same, bit for bit.
+
+use super::finish::readers;
+use crate::ir::{Binary, Buffer, Elementwise, Group, MAX_READS, MemorySpace, Policy, Step, StepKind, Storage, View};
+
+/// The most steps between a product and the convolution that reads it.
+const DISTANCE: usize = 4;
+
+/// Moves products into the convolutions that read them.
+pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
+    if !policy.fuses {
+        return steps;
+    }
+    let readers = readers(&steps, buffers);
+    let mut at = 0;
+    while at < steps.len() {
+        let product = (at.saturating_sub(DISTANCE)..at).rev().find(|&product| {
+            let to = &steps[product].writes[0];
+            readers[to.buffer] == 1 && buffers[to.buffer].space == MemorySpace::Arena && steps[at].reads.contains(to)
+        });
+        match product.and_then(|product| Some((product, scaled(&steps[product..=at])?))) {
+            Some((product, step)) => {
+                steps[at] = step;
+                steps.remove(product);
+            }
+            None => at += 1,
+        }
+    }
+    steps
+}
+
+/// The convolution at the end of some steps with the product at their beginning, if it can compute
+/// it.
+fn scaled(steps: &[Step]) -> Option<Step> {
+    let [product, between @ .., conv] = steps else { return None };
+    let (StepKind::Group(group), StepKind::PackedConv(packed)) = (&product.kind, &conv.kind) else { return None };
+    let [image, scales] = factors(group, product)?;
+    let to = &product.writes[0];
+    let reads = conv.reads.iter().filter(|view| view.buffer == to.buffer).count();
+    let written = |view: &View| between.iter().chain([conv]).any(|s| s.writes.iter().any(|w| w.buffer == view.buffer));
+    let takes = packed.conv.scales()
+        && packed.scales.is_none()
+        && conv.reads[0] == *to
+        && reads == 1
+        && conv.reads.len() < MAX_READS
+        && (image.shape[1] == 1 || image.strides[1] == 1)
+        && ![image, scales].into_iter().any(written);
+    takes.then(|| {
+        let mut packed = packed.clone();
+        packed.scales = Some(conv.reads.len());
+        let mut reads = conv.reads.clone();
+        reads[0] = image.clone();
+        reads.push(scales.clone());
+        let op = format!("{}+{}", product.op, conv.op);
+        Step { op, reads, kind: StepKind::PackedConv(packed), ..conv.clone() }
+    })
+}
+
+/// The factors of a group that is one product: an image, and one value for each of its channels.
+fn factors<'a>(group: &Group, step: &'a Step) -> Option<[&'a View; 2]> {
+    let ([a, b], [to], [product]) = (step.reads.as_slice(), step.writes.as_slice(), group.instructions.as_slice())
+    else {
+        return None;
+    };
+    let loads: [_; 2] = group.loads.as_slice().try_into().ok()?;
+    let all = [product.from[0], product.from[1]];
+    let same = product.op == Elementwise::Binary(Binary::Mul)
+        && (all == loads || all == [loads[1], loads[0]])
+        && loads[0] != loads[1]
+        && group.stores == [product.to]
+        && group.joined.is_empty();
+    let floats = |view: &View| matches!(view.storage, Storage::F16 | Storage::F32);
+    let single = |view: &View| view.strides[2..].iter().zip(&view.shape[2..]).all(|(s, n)| *s == 0 || *n == 1);
+    let [image, scales] = if single(b) { [a, b] } else { [b, a] };
+    let broadcasts = |from: &View, to: &View| {
+        from.shape.len() == to.shape.len() && from.shape.iter().zip(&to.shape).all(|(n, m)| n == m || *n == 1)
+    };
+    let fits = to.shape.len() > 2
+        && image.shape == to.shape
+        && broadcasts(scales, to)
+        && single(scales)
+        && image.storage == to.storage
+        && product.round == (to.storage == Storage::F16)
+        && floats(image)
+        && floats(scales);
+    (same && fits).then_some([image, scales])
+}
