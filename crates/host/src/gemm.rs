@@ -33,6 +33,7 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
+mod columns;
 mod dispatch;
 mod drive;
 mod error;
@@ -54,6 +55,7 @@ mod unfold;
 mod vector;
 mod view;
 mod winograd;
+pub use columns::PackedColumns;
 pub(crate) use dispatch::{panel_width, tile_rows};
 use drive::Product;
 pub use error::GemmError;
@@ -171,6 +173,29 @@ pub fn gemm(lhs: Operand<'_>, rhs: Operand<'_>, out: Output<'_>, epilogue: Epilo
     gemm_batch(&[BatchOffsets::default()], lhs, rhs, out, epilogue)
 }
 
+/// [`gemm`] with a right factor that was packed before.
+///
+/// # Errors
+/// As [`gemm`].
+pub fn gemm_packed(
+    lhs: Operand<'_>,
+    rhs: PackedColumns<'_>,
+    out: Output<'_>,
+    epilogue: Epilogue<'_>,
+) -> Result<(), GemmError> {
+    let ((m, n), k) = (out.shape(), lhs.shape().1);
+    check_shapes(&lhs, rhs.shape(), &out, &epilogue)?;
+    lhs.check(0)?;
+    out.check(0)?;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let work = m.saturating_mul(n).saturating_mul(k.max(1));
+    let job = GemmJob { kernels: isa::best(), lhs, rhs: Right::Packed(rhs), out: out.target(), epilogue, m, n, k };
+    // SAFETY: the left factor and the output were checked.
+    unsafe { job.run(BatchOffsets::default(), work >= PARALLEL_PRODUCT) }
+}
+
 /// A product for each item of `batch`, with the same shapes and strides at different offsets. The
 /// data of each view is the whole memory; the offsets of each item are added to the start of the
 /// view.
@@ -200,33 +225,8 @@ fn run(
     out: Output<'_>,
     epilogue: Epilogue<'_>,
 ) -> Result<(), GemmError> {
-    let (l, r, o) = (lhs.shape(), rhs.shape(), out.shape());
-    if l.0 != o.0 || r.1 != o.1 || l.1 != r.0 {
-        return Err(GemmError::Shape { lhs: l, rhs: r, out: o });
-    }
-    let bias = match epilogue.bias {
-        Some(Bias::Rows(b)) => Some((b.len(), o.0)),
-        Some(Bias::Cols(b)) => Some((b.len(), o.1)),
-        None => None,
-    };
-    if let Some((found, expected)) = bias
-        && found != expected
-    {
-        return Err(GemmError::Bias { expected, found });
-    }
-    let scales = match epilogue.scales {
-        Some(Scales::Rows(s)) => Some((s.len(), o.0)),
-        Some(Scales::Cols(s)) => Some((s.len(), o.1)),
-        None => None,
-    };
-    if let Some((found, expected)) = scales
-        && found != expected
-    {
-        return Err(GemmError::Scales { expected, found });
-    }
-    if epilogue.accumulate && matches!(out, Output::F16(_)) {
-        return Err(GemmError::Accumulate);
-    }
+    check_shapes(&lhs, rhs.shape(), &out, &epilogue)?;
+    let (o, l) = (out.shape(), lhs.shape());
     for item in batch {
         lhs.check(item.lhs)?;
         rhs.check(item.rhs)?;
@@ -234,7 +234,7 @@ fn run(
     }
     let work = o.0.saturating_mul(o.1).saturating_mul(l.1.max(1));
     let (m, n, k) = (o.0, o.1, l.1);
-    let job = GemmJob { kernels, lhs, rhs, out: out.target(), epilogue, m, n, k };
+    let job = GemmJob { kernels, lhs, rhs: Right::Matrix(rhs), out: out.target(), epilogue, m, n, k };
     if job.m == 0 || job.n == 0 {
         return Ok(());
     }
@@ -260,6 +260,43 @@ fn run(
     for item in batch {
         // SAFETY: every item was checked against the views above; items run one after the other.
         unsafe { job.run(*item, work >= parallel)? };
+    }
+    Ok(())
+}
+
+/// Fails if the factors, the output and the epilogue do not fit together.
+fn check_shapes(
+    lhs: &Operand<'_>,
+    r: (usize, usize),
+    out: &Output<'_>,
+    epilogue: &Epilogue<'_>,
+) -> Result<(), GemmError> {
+    let (l, o) = (lhs.shape(), out.shape());
+    if l.0 != o.0 || r.1 != o.1 || l.1 != r.0 {
+        return Err(GemmError::Shape { lhs: l, rhs: r, out: o });
+    }
+    let bias = match epilogue.bias {
+        Some(Bias::Rows(b)) => Some((b.len(), o.0)),
+        Some(Bias::Cols(b)) => Some((b.len(), o.1)),
+        None => None,
+    };
+    if let Some((found, expected)) = bias
+        && found != expected
+    {
+        return Err(GemmError::Bias { expected, found });
+    }
+    let scales = match epilogue.scales {
+        Some(Scales::Rows(s)) => Some((s.len(), o.0)),
+        Some(Scales::Cols(s)) => Some((s.len(), o.1)),
+        None => None,
+    };
+    if let Some((found, expected)) = scales
+        && found != expected
+    {
+        return Err(GemmError::Scales { expected, found });
+    }
+    if epilogue.accumulate && matches!(out, Output::F16(_)) {
+        return Err(GemmError::Accumulate);
     }
     Ok(())
 }
@@ -339,11 +376,17 @@ unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
+/// The right factor of a product.
+enum Right<'a> {
+    Matrix(Operand<'a>),
+    Packed(PackedColumns<'a>),
+}
+
 /// The checked parameters of one call.
 struct GemmJob<'a> {
     kernels: &'static Kernels,
     lhs: Operand<'a>,
-    rhs: Operand<'a>,
+    rhs: Right<'a>,
     out: Target,
     epilogue: Epilogue<'a>,
     m: usize,
@@ -379,7 +422,11 @@ impl GemmJob<'_> {
             kernels: self.kernels,
             lhs: self.lhs.factor(item.lhs),
             packed: None,
-            rhs: self.rhs.t().factor(item.rhs),
+            rhs: match &self.rhs {
+                Right::Matrix(rhs) => rhs.t().factor(item.rhs),
+                Right::Packed(columns) => columns.factor(),
+            },
+            packed_columns: matches!(self.rhs, Right::Packed(_)),
             out: StridedOutput { store, row: grid.row_stride, col: grid.col_stride },
             finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },
             m: self.m,

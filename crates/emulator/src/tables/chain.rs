@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use ferrane_device::Result;
-use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, ViewMut, gemm};
+use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, PackedColumns, ViewMut, gemm, gemm_packed};
 use ferrane_host::sync::{self, lock};
 use ferrane_host::{f16, pool, rounded, vectorize};
 
@@ -26,6 +26,10 @@ use super::{Table, products, rows, scratch};
 const GRAIN: usize = 32 * 1024;
 /// Rows of a softmax that are computed together.
 const ABREAST: usize = 4;
+/// Tiles of a task that share a right factor, from which on it is packed once for all of them.
+const SHARING: usize = 4;
+/// The most products of a chain whose right factors are packed once.
+const PACKED: usize = 4;
 /// Lanes of a maximum.
 const LANES: usize = 32;
 
@@ -156,14 +160,20 @@ impl ChainJob<'_, '_> {
             Divide::Nothing => (0..chain.segments, 0..tiles),
         };
         let slot = chain.tile * chain.cols;
-        let wanted = chain.slots * slot + (chain.registers + 1) * REGISTER + chain.cols;
+        let sizes = self.packed_sizes(tiles.len());
+        let packed = sizes.iter().sum::<usize>();
+        let wanted = chain.slots * slot + packed + (chain.registers + 1) * REGISTER + chain.cols;
         self.tasks.with(wanted, |memory| {
+            let (packed_memory, memory) = memory.split_at_mut(packed);
             let (mut rest, registers) = memory.split_at_mut(chain.slots * slot);
             let mut slots: [&mut [f32]; SLOTS] = Default::default();
             for place in slots.iter_mut().take(chain.slots) {
                 (*place, rest) = rest.split_at_mut(slot);
             }
             for segment in segments {
+                let Ok(factors) = self.pack(segment, &sizes, packed_memory).map_err(|error| self.fail(error)) else {
+                    return;
+                };
                 for tile in tiles.clone() {
                     let first = tile * chain.tile;
                     let place = Tile {
@@ -173,16 +183,70 @@ impl ChainJob<'_, '_> {
                         rows: chain.tile.min(chain.rows - first),
                         cols: self.limits.map_or(chain.cols, |l| l[tile]),
                         starts,
+                        factors,
                     };
                     for stage in &chain.stages {
                         if let Err(error) = place.run(stage, &mut slots, &mut writes, registers) {
-                            *lock(&self.failed) = Some(error);
-                            return;
+                            return self.fail(error);
                         }
                     }
                 }
             }
         });
+    }
+}
+
+impl ChainJob<'_, '_> {
+    fn fail(&self, error: GemmError) {
+        *lock(&self.failed) = Some(error);
+    }
+
+    fn products(&self) -> impl Iterator<Item = &ChainProduct> {
+        self.chain.stages.iter().filter_map(|stage| match stage {
+            ChainStage::Product(product) => Some(product),
+            _ => None,
+        })
+    }
+
+    /// Values of each product's right factor, packed once for so many tiles; 0 if it is not.
+    fn packed_sizes(&self, tiles: usize) -> [usize; PACKED] {
+        let mut sizes = [0; PACKED];
+        // A tile that needs fewer columns would have other panels.
+        if tiles >= SHARING && self.limits.is_none() {
+            for (size, product) in sizes.iter_mut().zip(self.products()) {
+                *size = PackedColumns::len(product.size.0, product.size.1).unwrap_or(0);
+            }
+        }
+        sizes
+    }
+
+    /// Packs the right factors of a segment.
+    fn pack<'m>(
+        &self,
+        segment: usize,
+        sizes: &[usize; PACKED],
+        mut memory: &'m mut [f32],
+    ) -> std::result::Result<[Option<PackedColumns<'m>>; PACKED], GemmError> {
+        let mut factors = [None; PACKED];
+        for ((factor, &size), product) in factors.iter_mut().zip(sizes).zip(self.products()) {
+            let (to, rest) = memory.split_at_mut(size);
+            memory = rest;
+            if size > 0 {
+                let ChainProduct { rhs, size: (depth, cols), .. } = product;
+                let (slice, at) = self.matrix(rhs, segment);
+                let matrix = products::operand(&slice.from(at), *depth, *cols, (rhs.row as isize, rhs.col as isize))?;
+                *factor = Some(PackedColumns::pack(matrix, to)?);
+            }
+        }
+        Ok(factors)
+    }
+
+    /// The second factor of a product, which all tiles of a segment read as a whole.
+    fn matrix(&self, operand: &ChainOperand, segment: usize) -> (Slice<'_>, usize) {
+        match operand.at {
+            TileLocation::Slot(_) => (Slice::None, 0),
+            TileLocation::Memory(read) => (self.reads[read], operand.offsets[segment]),
+        }
     }
 }
 
@@ -196,6 +260,8 @@ struct Tile<'a, 'j, 'r> {
     /// Columns that are computed.
     cols: usize,
     starts: &'a [usize; MAX_WRITES],
+    /// The right factors of the products, if they are packed.
+    factors: [Option<PackedColumns<'a>>; PACKED],
 }
 
 type Slots<'s> = [&'s mut [f32]; SLOTS];
@@ -268,13 +334,18 @@ impl Tile<'_, '_, '_> {
         let depth = if matches!(lhs.at, TileLocation::Slot(_)) { self.cols } else { size.0 };
         let (slice, at) = self.source(lhs, slots);
         let lhs = products::operand(&slice.from(at), self.rows, depth, (lhs.row as isize, lhs.col as isize))?;
-        let (slice, at) = self.matrix(rhs);
+        let packed = self.job.products().position(|p| std::ptr::eq(p, product)).and_then(|i| *self.factors.get(i)?);
+        let (slice, at) = self.job.matrix(rhs, self.segment);
         let rhs = products::operand(&slice.from(at), depth, cols, (rhs.row as isize, rhs.col as isize))?;
         let bias = match bias.map(|b| &self.job.reads[b]) {
             Some(Slice::F32(values)) => Some(Bias::Cols(&values[..cols])),
             _ => None,
         };
-        gemm(lhs, rhs, output, Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() })
+        let epilogue = Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() };
+        match packed {
+            Some(rhs) => gemm_packed(lhs, rhs, output, epilogue),
+            None => gemm(lhs, rhs, output, epilogue),
+        }
     }
 
     /// Softmax of each row, into a slot.
@@ -362,14 +433,6 @@ impl Tile<'_, '_, '_> {
         match operand.at {
             TileLocation::Slot(slot) => (Slice::F32(&*slots[slot]), 0),
             TileLocation::Memory(read) => (self.job.reads[read], self.at(operand)),
-        }
-    }
-
-    /// The second factor of a product, which all tiles of a segment read as a whole.
-    fn matrix(&self, operand: &ChainOperand) -> (Slice<'_>, usize) {
-        match operand.at {
-            TileLocation::Slot(_) => (Slice::None, 0),
-            TileLocation::Memory(read) => (self.job.reads[read], operand.offsets[self.segment]),
         }
     }
 

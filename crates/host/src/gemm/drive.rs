@@ -24,6 +24,9 @@ const BLOCK_DEPTH: usize = 768;
 /// Blocks along K that are packed together.
 const BLOCKS_PACKED: usize = 4;
 
+/// The longest K of columns that are packed at once.
+pub(super) const MOST_DEPTH: usize = BLOCK_DEPTH * BLOCKS_PACKED;
+
 /// The most elements of the packed panels of one factor.
 const PACKED_ELEMENTS: usize = 1 << 20;
 
@@ -51,6 +54,9 @@ pub(super) struct Product<'a> {
     /// address of `lhs`.
     pub packed: Option<usize>,
     pub rhs: Factor,
+    /// The columns are packed already, over all of K, into panels that begin at the address of
+    /// `rhs`.
+    pub packed_columns: bool,
     pub out: StridedOutput,
     pub finish: Finish<'a>,
     pub m: usize,
@@ -98,7 +104,7 @@ impl Product<'_> {
     /// accesses the output during the call. The processor supports the instruction set of the
     /// kernels.
     pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
-        if self.packed.is_some() || self.rhs.tables.is_some() {
+        if self.packed.is_some() || self.packed_columns || self.rhs.tables.is_some() {
             // SAFETY: the caller guarantees it.
             return unsafe { self.packed(parallel) };
         }
@@ -181,9 +187,10 @@ impl Product<'_> {
         let few = m.div_ceil(height) <= panels_in_l2(height, block);
         let chunks = |most| pieces(n, most, kernels.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
-        let own = few && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
-        let (wide, cols) = if own { whole } else { chunks(lines) };
+        let own = few && !self.packed_columns && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
+        let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
         debug_assert!(tall == 1 || !own);
+        debug_assert!(deep == 1 && wide == 1 || !self.packed_columns);
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = match self.packed {
@@ -192,6 +199,8 @@ impl Product<'_> {
         };
         let b_room = if own {
             (pool::threads() + 1).saturating_mul(kernels.cols * block)
+        } else if self.packed_columns {
+            0
         } else {
             cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth)
         };
@@ -210,7 +219,7 @@ impl Product<'_> {
                         let here_k = range(d, depth, k);
                         let new = [
                             packed_a.replace((t, d)) != Some((t, d)) && self.packed.is_none(),
-                            packed_b.replace((w, d)) != Some((w, d)) && !own,
+                            packed_b.replace((w, d)) != Some((w, d)) && !own && !self.packed_columns,
                         ];
                         let left = PackedFactor {
                             factor: lhs,
@@ -246,7 +255,7 @@ impl Product<'_> {
                             },
                             height,
                             a_panel: height * if self.packed.is_some() { k } else { here_k.len() },
-                            b: b.get().cast(),
+                            b: if self.packed_columns { rhs.address.cast() } else { b.get().cast() },
                             b_panel: kernels.cols * here_k.len(),
                             partial,
                             first: false,

@@ -454,3 +454,35 @@ fn refusals() {
     let epilogue = Epilogue { accumulate: true, ..Epilogue::default() };
     assert_eq!(gemm(view(2, 2), view(2, 2), o, epilogue), Err(GemmError::Accumulate));
 }
+
+/// Columns that are packed first give the same bits, whatever the rows, the type, the strides and
+/// the number of blocks along K.
+#[test]
+fn packed_columns_give_the_bits_of_the_product() {
+    for (m, n, k) in [(64, 300, 64), (23, 33, 1500), (13, 16, 769), (40, 97, 5), (100, 1500, 64)] {
+        let (a, b, bias) = (values(m * k, 1), values(n * k, 2), values(n, 3));
+        let halves: Vec<f16> = b.iter().map(|v| f16::from_f32(*v)).collect();
+        let epilogue = Epilogue { scale: 0.125, bias: Some(Bias::Cols(&bias)), ..Epilogue::default() };
+        let lhs = Operand::F32(View::row_major(&a, m, k).unwrap());
+        let columns = [
+            Operand::F32(View::row_major(&b, k, n).unwrap()),
+            Operand::F32(View::row_major(&b, n, k).unwrap().t()),
+            Operand::F16(View::row_major(&halves, n, k).unwrap().t()),
+        ];
+        for rhs in columns {
+            let (mut wanted, mut found) = (vec![0.0; m * n], vec![7.0; m * n]);
+            gemm(lhs, rhs, Output::F32(ViewMut::row_major(&mut wanted, m, n).unwrap()), epilogue).unwrap();
+            let mut packed = vec![f32::NAN; PackedColumns::len(k, n).unwrap()];
+            assert!(PackedColumns::pack(rhs, &mut packed[1..]).is_err());
+            let packed = PackedColumns::pack(rhs, &mut packed).unwrap();
+            let mut run =
+                |lhs| gemm_packed(lhs, packed, Output::F32(ViewMut::row_major(&mut found, m, n).unwrap()), epilogue);
+            let short = Operand::F32(View::row_major(&a, m, k - 1).unwrap());
+            assert!(run(short).is_err());
+            run(lhs).unwrap();
+            assert!(wanted.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()), "{m} × {n} × {k}");
+        }
+    }
+    assert_eq!(PackedColumns::len(0, 4), None);
+    assert_eq!(PackedColumns::len(1 << 20, 4), None);
+}
