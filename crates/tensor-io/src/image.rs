@@ -7,7 +7,8 @@
 //!
 //! - 16-bit samples keep their upper 8 bits; alpha is dropped. A gray image fills three equal
 //!   channels; a color image becomes gray by the weights 0.299, 0.587 and 0.114 (ITU-R BT.601), as
-//!   in Pillow. The orientation in a JPEG file's metadata is not applied.
+//!   in Pillow. A JPEG file's pixels are turned as its metadata say, as by Pillow's
+//!   `ImageOps.exif_transpose`, so a tensor has the image as viewers show it.
 //! - An output is rounded to the nearest integer and limited to 0 and 255; NaN becomes 0. Apple
 //!   does not document how it rounds.
 //!
@@ -26,6 +27,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace as JpegColors;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
+use crate::exif::Orientation;
 use crate::{Error, Format, Result, TensorSource};
 
 /// The most pixels of an image that is read.
@@ -195,7 +197,10 @@ fn decode_jpeg(file: &[u8]) -> Result<Image> {
     }
     let samples = decoder.decode().map_err(damaged)?;
     let channels = if decoder.output_colorspace() == Some(JpegColors::Luma) { 1 } else { 3 };
-    Image { width, height, channels, samples }.complete()
+    let stored = Image { width, height, channels, samples }.complete()?;
+    let Some(orientation) = decoder.exif().and_then(|exif| Orientation::read(exif)) else { return Ok(stored) };
+    let (samples, turned) = orientation.turned(&stored.samples, width, height, channels);
+    Ok(Image { width: turned, height: stored.samples.len() / channels / turned, channels, samples })
 }
 
 fn checked_size(width: usize, height: usize) -> Result<()> {
@@ -369,6 +374,30 @@ mod tests {
     const PILLOW_DOWN: [u8; 3] = [35, 98, 160];
     const PILLOW_UP: [u8; 24] =
         [0, 31, 69, 106, 144, 181, 219, 250, 10, 32, 59, 85, 111, 137, 164, 185, 20, 33, 48, 63, 78, 93, 108, 120];
+
+    #[test]
+    fn a_jpeg_is_turned_as_its_metadata_say() {
+        let file = include_bytes!("../../suite/fixtures/converted/photo.jpg");
+        let plain = Image::decode(file).unwrap();
+        let (width, height) = (plain.width(), plain.height());
+        assert_ne!(width, height);
+        for (value, turned) in [(1, false), (3, false), (6, true), (8, true)] {
+            let exif = [b"Exif\0\0", &crate::exif::tests::metadata(false, value)[..]].concat();
+            let length = (exif.len() as u16 + 2).to_be_bytes();
+            let file = [&file[..2], b"\xff\xe1", &length, &exif, &file[2..]].concat();
+            let image = Image::decode(&file).unwrap();
+            let size = if turned { (height, width) } else { (width, height) };
+            assert_eq!((image.width(), image.height()), size);
+            // The pixel that was stored first.
+            let at = match value {
+                3 => width * height - 1,
+                6 => height - 1,
+                8 => (width - 1) * height,
+                _ => 0,
+            };
+            assert_eq!(image.samples[at * 3..at * 3 + 3], plain.samples[..3], "{value}");
+        }
+    }
 
     #[test]
     fn damaged_files_are_refused() {

@@ -28,6 +28,7 @@
 
 mod arguments;
 mod error;
+mod exif;
 mod format;
 pub mod image;
 mod npy;
