@@ -243,6 +243,50 @@ def recurrent():
     save("recurrent", nodes, [port("x", [7, 2, 4])], [port("y", [2, 5])], initializers, {"x": normal(7, 2, 4)})
 
 
+def cells():
+    """Cells with a clip, with peepholes, with one gate for input and forgetting."""
+    nodes = [
+        node("LSTM", "x wl rl bl", "yl hl cl", hidden_size=4, direction="bidirectional", clip=0.6),
+        helper.make_node(
+            "LSTM", ["x", "wc", "rc", "bc", "", "", "", "pc"], ["yc", "hc", "cc"], hidden_size=4, direction="reverse", input_forget=1, clip=1.5
+        ),
+        node("GRU", "x wg rg bg", "yg hg", hidden_size=4, clip=0.5),
+        node("GRU", "x wg rg bg", "ya ha", hidden_size=4, clip=0.5, linear_before_reset=1),
+        node("RNN", "x wr rr br", "yr hr", hidden_size=4, clip=0.5, direction="reverse"),
+    ]
+    initializers = [
+        weight("wl", 2, 16, 3), weight("rl", 2, 16, 4), weight("bl", 2, 32), weight("wc", 1, 16, 3), weight("rc", 1, 16, 4),
+        weight("bc", 1, 32), weight("pc", 1, 12), weight("wg", 1, 12, 3), weight("rg", 1, 12, 4), weight("bg", 1, 24),
+        weight("wr", 1, 4, 3), weight("rr", 1, 4, 4), weight("br", 1, 8),
+    ]
+    outputs = [port(name, [5, 2 if name == "yl" else 1, 2, 4]) for name in ("yl", "yc", "yg", "ya", "yr")]
+    outputs += [port(name, [2 if name == "cl" else 1, 2, 4]) for name in ("cl", "cc", "ha")]
+    save("cells", nodes, [port("x", [5, 2, 3])], outputs, initializers, {"x": 2 * normal(5, 2, 3)})
+
+
+def sampling():
+    """Samples of images and volumes, partly outside of them, and a deformable convolution."""
+    nodes, outputs = [], []
+    for padding in ("zeros", "border", "reflection"):
+        for aligned in (0, 1):
+            name = f"{padding}{aligned}"
+            nodes.append(node("GridSample", "x grid", f"cubic_{name}", mode="cubic", padding_mode=padding, align_corners=aligned))
+            nodes.append(node("GridSample", "v places", f"linear_{name}", mode="linear", padding_mode=padding, align_corners=aligned))
+            outputs += [port(f"cubic_{name}", [2, 3, 4, 5]), port(f"linear_{name}", [1, 2, 2, 3, 4])]
+    nodes.append(node("DeformConv", "x w offsets b mask", "deformed", kernel_shape=[3, 2], pads=[1, 0, 1, 1], strides=[2, 1], dilations=[1, 2], group=3, offset_group=1))
+    nodes.append(node("Det", "squares", "dets"))
+    outputs += [port("deformed", [2, 6, 3, 5]), port("dets", [4])]
+    inputs = {
+        "x": normal(2, 3, 6, 6), "grid": (1.6 * RANDOM.random((2, 4, 5, 2)) - 0.8).astype(np.float32) * 1.4,
+        "v": normal(1, 2, 4, 5, 3), "places": (2.6 * RANDOM.random((1, 2, 3, 4, 3)) - 1.3).astype(np.float32),
+        "offsets": normal(2, 12, 3, 5), "mask": RANDOM.random((2, 6, 3, 5)).astype(np.float32), "squares": normal(4, 6, 6),
+    }
+    save(
+        "sampling", nodes, [port(name, list(value.shape)) for name, value in inputs.items()], outputs,
+        [weight("w", 6, 1, 3, 2), weight("b", 6)], inputs,
+    )
+
+
 FOLDER.mkdir(parents=True, exist_ok=True)
-for make in (mlp, attention, convnet, quantized, control, functions, recurrent):
+for make in (mlp, attention, convnet, quantized, control, functions, recurrent, cells, sampling):
     make()

@@ -3,6 +3,7 @@
 use ferrane_mil::{DataType, Transpose, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};
+use crate::element::ElementType;
 
 type Results = Built<Vec<Option<ValueId>>>;
 
@@ -144,6 +145,46 @@ pub(super) fn attention(l: &mut Lower<'_>) -> Results {
         y = l.reshape(y, &[q_shape[0], rows, q_shape[1] * size])?;
     }
     Ok(vec![Some(y), Some(present_key), Some(present_value), Some(scores)])
+}
+
+/// Passes `x` through the graph of this name, if the node has one.
+fn modified(l: &mut Lower<'_>, name: &str, x: ValueId, element: ElementType) -> Built {
+    if !l.given(name) {
+        return Ok(x);
+    }
+    let graph = l.graph_of(name)?;
+    let entry = l.make(Some(x), None, element);
+    let found = l.subgraph(graph, vec![entry])?;
+    let [found] = &found[..] else { return Err(Stop::Rejected(format!("`{name}` has {} outputs", found.len()))) };
+    let y = l.value_of(name, found)?;
+    let (before, after) = (l.shape(x)?, l.shape(y)?);
+    if before != after {
+        return Err(Stop::Rejected(format!("`{name}` makes {after:?} of {before:?}")));
+    }
+    l.cast(y, l.dtype(x))
+}
+
+/// Attention with graphs that change the scores and the probabilities as a whole.
+pub(super) fn flex_attention(l: &mut Lower<'_>) -> Results {
+    let (q, k, v) = (l.x(0)?, l.x(1)?, l.x(2)?);
+    let (q_shape, k_shape) = (l.ranked(q, 4)?, l.ranked(k, 4)?);
+    let groups = q_shape[1].checked_div(k_shape[1]).filter(|groups| groups * k_shape[1] == q_shape[1]);
+    let Some(groups) = groups.filter(|_| q_shape.len() == 4 && k_shape.len() == 4) else {
+        return Err(Stop::Rejected(format!("queries of shape {q_shape:?} for keys of shape {k_shape:?}")));
+    };
+    let (k, v) = (repeated(l, k, groups)?, repeated(l, v, groups)?);
+    let scale = l.float("scale", 1.0 / (q_shape[3] as f32).sqrt());
+    let scaled = l.bin("mul", q, l.num(q, scale))?;
+    let scores = l.b.matmul(&l.label, scaled, k, Transpose::Y)?;
+    let element = ElementType::from_number(l.int("softmax_precision", 1) as i32);
+    let dtype = l.mil(element)?;
+    let scores = l.cast(scores, dtype)?;
+    let scores = modified(l, "score_mod", scores, element)?;
+    let probabilities = l.b.softmax(&l.label, scores, -1)?;
+    let probabilities = modified(l, "prob_mod", probabilities, element)?;
+    let values = l.cast(v, dtype)?;
+    let y = l.bin("matmul", probabilities, values)?;
+    one(l.cast(y, l.dtype(v))?)
 }
 
 pub(super) fn rotary(l: &mut Lower<'_>) -> Results {

@@ -252,27 +252,30 @@ pub(super) fn log_softmax(l: &mut Lower<'_>) -> Results {
     over_axis(l, log_softmax_of)
 }
 
+/// 1 at the largest element along an axis, the first of several, and 0 elsewhere.
+pub(super) fn hardmax_of(l: &mut Lower<'_>, x: ValueId, axis: usize) -> Built {
+    let extent = l.shape(x)?[axis] as i32;
+    let at = Constant::int32(axis as i32);
+    let best = l.op(
+        "reduce_argmax",
+        [("x", x.into()), ("axis", at.clone().into()), ("keep_dims", Constant::bool(false).into())],
+    )?;
+    let (on, off) = (l.num(x, 1.0), l.num(x, 0.0));
+    let size = Constant::int32(extent);
+    l.op(
+        "one_hot",
+        [
+            ("indices", best.into()),
+            ("one_hot_vector_size", size.into()),
+            ("axis", at.into()),
+            ("on_value", on.into()),
+            ("off_value", off.into()),
+        ],
+    )
+}
+
 pub(super) fn hardmax(l: &mut Lower<'_>) -> Results {
-    over_axis(l, |l, x, axis| {
-        let extent = l.shape(x)?[axis] as i32;
-        let at = Constant::int32(axis as i32);
-        let best = l.op(
-            "reduce_argmax",
-            [("x", x.into()), ("axis", at.clone().into()), ("keep_dims", Constant::bool(false).into())],
-        )?;
-        let (on, off) = (l.num(x, 1.0), l.num(x, 0.0));
-        let size = Constant::int32(extent);
-        l.op(
-            "one_hot",
-            [
-                ("indices", best.into()),
-                ("one_hot_vector_size", size.into()),
-                ("axis", at.into()),
-                ("on_value", on.into()),
-                ("off_value", off.into()),
-            ],
-        )
-    })
+    over_axis(l, hardmax_of)
 }
 
 /// Computes `-log p[target] · weight`, reduced; ignored targets contribute nothing.

@@ -1,7 +1,8 @@
-//! Reductions, arg-reductions, cumulative sums, matrix products.
+//! Reductions, arg-reductions, cumulative sums, matrix products, determinants.
 
 use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
+use super::norm::hardmax_of;
 use super::state::{Built, Lower, Stop, one, unmapped};
 use crate::element::ElementType;
 
@@ -312,4 +313,56 @@ fn diagonal(l: &mut Lower<'_>, x: ValueId, first: usize, second: usize) -> Built
     let mask = l.tensor(x, &mask_shape, &eye)?;
     let kept = l.bin("mul", x, mask)?;
     l.reduce("reduce_sum", kept, &[second], false)
+}
+
+/// Gaussian elimination: each step divides the rows below by the row with the largest first
+/// element, and the determinant is the product of these elements and of the signs of the exchanges.
+pub(super) fn det(l: &mut Lower<'_>) -> Results {
+    let x = l.x(0)?;
+    let shape = l.ranked(x, 2)?;
+    let (outer, sides) = shape.split_at(shape.len() - 2);
+    let (batch, n) = (outer.iter().product::<usize>(), sides[0]);
+    if sides[1] != n || shape.contains(&0) {
+        return Err(Stop::Rejected(format!("matrices of shape {shape:?}")));
+    }
+    l.spend(n.saturating_mul(24))?;
+    let mut rest = l.reshape(x, &[batch, n, n])?;
+    let mut product: Option<ValueId> = None;
+    for m in (1..=n).rev() {
+        let first = l.slice(rest, 2, 0, 1)?;
+        let mut factor = first;
+        if m > 1 {
+            let size = l.un("abs", first)?;
+            let chosen = hardmax_of(l, size, 1)?;
+            let choice = l.reshape(chosen, &[batch, 1, m])?;
+            let row = l.bin("matmul", choice, rest)?;
+            // The first row takes the place of the chosen one. Products with 0 and 1 are exact.
+            let top = l.slice(rest, 1, 0, 1)?;
+            let kept = l.bin("sub", l.num(chosen, 1.0), chosen)?;
+            let (kept, placed) = (l.bin("mul", rest, kept)?, l.bin("mul", chosen, top)?);
+            let exchanged = l.bin("add", kept, placed)?;
+            let below = l.slice(exchanged, 1, 1, m - 1)?;
+            let pivot = l.slice(row, 2, 0, 1)?;
+            // Without a pivot the determinant is 0, whatever the other rows are divided by.
+            let none = l.bin("equal", pivot, l.num(pivot, 0.0))?;
+            let divisor = l.select(none, l.num(pivot, 1.0), pivot)?;
+            let column = l.slice(below, 2, 0, 1)?;
+            let ratio = l.bin("real_div", column, divisor)?;
+            let tail = l.slice(row, 2, 1, m - 1)?;
+            let taken = l.bin("mul", ratio, tail)?;
+            let under = l.slice(below, 2, 1, m - 1)?;
+            rest = l.bin("sub", under, taken)?;
+            // An exchange of two rows changes the sign.
+            let stays = l.slice(choice, 2, 0, 1)?;
+            let twice = l.bin("mul", stays, l.num(stays, 2.0))?;
+            let sign = l.bin("sub", twice, l.num(stays, 1.0))?;
+            factor = l.bin("mul", pivot, sign)?;
+        }
+        product = Some(match product {
+            Some(product) => l.bin("mul", product, factor)?,
+            None => factor,
+        });
+    }
+    let Some(product) = product else { return Err(Stop::Rejected("an empty matrix".into())) };
+    one(l.reshape(product, outer)?)
 }

@@ -1,4 +1,4 @@
-//! Resizing and sampling of images. MIL's own ops are used if one of their sampling modes matches;
+//! Resizing of images, and averages over boxes of them. MIL's own ops are used if one of their sampling modes matches;
 //! otherwise each axis is multiplied by the matrix of its interpolation weights.
 
 use ferrane_mil::{Constant, Transpose, ValueId};
@@ -321,74 +321,4 @@ pub(super) fn roi_align(l: &mut Lower<'_>) -> Results {
     let images = l.b.gather(&l.label, x, batches, 0)?;
     let rows = l.bin("matmul", weights[0], images)?;
     one(l.b.matmul(&l.label, rows, weights[1], Transpose::Y)?)
-}
-
-pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
-    let x = l.x(0)?;
-    let mode = match l.text("mode", "linear") {
-        "linear" | "bilinear" => "bilinear",
-        "nearest" => "nearest",
-        _ => return unmapped("MIL's resample is bilinear or nearest"),
-    };
-    if l.shape(x)?.len() != 4 {
-        return unmapped("MIL's resample takes images of rank 4");
-    }
-    let grid = l.x(1)?;
-    let aligned = l.int("align_corners", 0) != 0;
-    let padding = match l.text("padding_mode", "zeros") {
-        "border" => "border",
-        // ONNX reflects at the centers of the corner pixels if corners are aligned, else at their
-        // outer edges.
-        "reflection" if aligned => "reflection",
-        "reflection" => "symmetric",
-        _ => "constant",
-    };
-    let zero = l.num(x, 0.0);
-    one(l.op(
-        "resample",
-        [
-            ("x", x.into()),
-            ("coordinates", grid.into()),
-            ("sampling_mode", Constant::string(mode).into()),
-            ("padding_mode", Constant::string(padding).into()),
-            ("padding_value", zero.into()),
-            ("coordinates_mode", Constant::string("normalized_minus_one_to_one").into()),
-            ("align_corners", Constant::bool(aligned).into()),
-        ],
-    )?)
-}
-
-/// Computes `theta · (x, y, 1)` over a grid of the requested size.
-pub(super) fn affine_grid(l: &mut Lower<'_>) -> Results {
-    let theta = l.x(0)?;
-    let size: Vec<usize> = l.ints(1)?.iter().map(|&n| n.max(0) as usize).collect();
-    let aligned = l.int("align_corners", 0) != 0;
-    let Some(extents) = size.get(2..) else { return Err(Stop::Rejected(format!("the size {size:?}"))) };
-    l.table(extents)?;
-    let at = |i: usize, n: usize| {
-        if aligned {
-            if n == 1 { 0.0 } else { -1.0 + 2.0 * i as f64 / (n as f64 - 1.0) }
-        } else {
-            (2.0 * i as f64 + 1.0) / n as f64 - 1.0
-        }
-    };
-    let total: usize = extents.iter().product();
-    let mut points = Vec::new();
-    for mut place in 0..total {
-        // The last axis is x, which is the first coordinate.
-        let mut along = Vec::new();
-        for &n in extents.iter().rev() {
-            along.push(at(place % n, n));
-            place /= n;
-        }
-        along.push(1.0);
-        points.extend(along);
-    }
-    let d = extents.len();
-    let points = l.tensor(theta, &[1, total, d + 1], &points)?;
-    let grid = l.b.matmul(&l.label, points, theta, Transpose::Y)?;
-    let mut shape = vec![size[0]];
-    shape.extend(extents);
-    shape.push(d);
-    one(l.reshape(grid, &shape)?)
 }

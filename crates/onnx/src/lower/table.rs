@@ -1,12 +1,12 @@
-//! One entry for every operator of `ai.onnx` (and for the optimizers of
-//! `ai.onnx.preview.training`): its lowering to MIL, or the reason why there is none.
+//! One entry for every operator of `ai.onnx` (and for those of `ai.onnx.preview` and the optimizers
+//! of `ai.onnx.preview.training`): its lowering to MIL, or the reason why there is none.
 
 use ferrane_mil::ValueId;
 
 use super::state::{Built, Lower};
 use super::{
     attention as at, contrib as co, conv, elementwise as el, index as ix, norm, pool, quantize as qu, random as ra,
-    recurrent as rec, reduce as red, resize as rs, shape as sh, signal as si, training as tr,
+    recurrent as rec, reduce as red, resize as rs, sample as sm, shape as sh, signal as si, training as tr,
 };
 
 /// A lowering: returns the results of a node, `None` for an output that MIL cannot compute.
@@ -36,7 +36,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Adagrad", L(tr::adagrad)),
     ("Adam", L(tr::adam)),
     ("Add", L(el::add)),
-    ("AffineGrid", L(rs::affine_grid)),
+    ("AffineGrid", L(sm::affine_grid)),
     ("And", L(el::and)),
     ("ArgMax", L(red::arg_max)),
     ("ArgMin", L(red::arg_min)),
@@ -76,10 +76,10 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("CumProd", L(red::cum_prod)),
     ("CumSum", L(red::cum_sum)),
     ("DFT", L(si::dft)),
-    ("DeformConv", Not(NO_OP)),
+    ("DeformConv", L(sm::deform_conv)),
     ("DepthToSpace", L(sh::depth_to_space)),
     ("DequantizeLinear", L(qu::dequantize)),
-    ("Det", Not(NO_OP)),
+    ("Det", L(red::det)),
     ("Div", L(el::div)),
     ("Dropout", L(el::dropout)),
     ("DynamicQuantizeLinear", L(qu::dynamic)),
@@ -91,6 +91,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Expand", L(sh::expand)),
     ("EyeLike", L(sh::eye_like)),
     ("Flatten", L(sh::flatten)),
+    ("FlexAttention", L(at::flex_attention)),
     ("Floor", L(el::floor)),
     ("GRU", L(rec::gru)),
     ("Gather", L(ix::gather)),
@@ -104,7 +105,7 @@ const TABLE: &[(&str, OpMapping)] = &[
     ("Gradient", Not("derivatives are made from programs: `ferrane_mil::grad`")),
     ("Greater", L(el::greater)),
     ("GreaterOrEqual", L(el::greater_equal)),
-    ("GridSample", L(rs::grid_sample)),
+    ("GridSample", L(sm::grid_sample)),
     ("GroupNormalization", L(norm::group_norm)),
     ("HammingWindow", L(sh::hamming)),
     ("HannWindow", L(sh::hann)),
