@@ -98,6 +98,9 @@ impl<'a> Lower<'a> {
         for graph in [yes, no] {
             blocks.push(self.block(|l, _| {
                 let found = l.subgraph(graph, Vec::new())?;
+                if found.iter().any(Entry::is_resolved) {
+                    return Err(Stop::Needs(0));
+                }
                 elements = found.iter().map(|e| e.element).collect();
                 l.returned(&found)
             })?);
@@ -134,11 +137,19 @@ impl<'a> Lower<'a> {
         let decided = first.is_some() || !self.has(1);
         let fixed = self.depends_only_on(body, &body.outputs[0].name, &[&counter.name, &condition.name]);
         let mut state: Vec<Entry> = (0..carried).map(|i| self.entry(i + 2)).collect::<Built<_>>()?;
-        if !(bounded && decided && fixed && (most.is_some() || self.has(1))) {
-            if scanned > 0 {
-                return unmapped("it collects values in a loop whose number of turns is not known");
+        let endless = most.is_none() && !self.has(1);
+        if !(bounded && decided && fixed) || endless {
+            if scanned == 0 && !state.iter().any(Entry::is_resolved) {
+                return self.while_loop(body, state);
             }
-            return self.while_loop(body, state);
+            // A program has values neither for sequences nor for a list of unknown length.
+            match (bounded, decided) {
+                (false, _) => return Err(Stop::Needs(0)),
+                (_, false) => return Err(Stop::Needs(1)),
+                _ if endless => return unmapped("it collects values in a loop without an end"),
+                // The condition may turn out to be known in each turn.
+                _ => {}
+            }
         }
         let most = most.unwrap_or(f64::INFINITY);
         let mut running = first.is_none_or(|v| v != 0.0);

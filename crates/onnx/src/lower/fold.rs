@@ -107,6 +107,7 @@ impl Fold<'_> {
             "Identity" => x.cloned(),
             "Abs" => self.map(f64::abs),
             "Neg" => self.map(|v| -v),
+            "Relu" => self.map(|v| if v < 0.0 { 0.0 } else { v }),
             "Ceil" => self.map(f64::ceil),
             "Floor" => self.map(f64::floor),
             "Round" => self.map(f64::round_ties_even),

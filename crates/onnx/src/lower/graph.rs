@@ -10,7 +10,7 @@ use ferrane_mil::{
 };
 
 use super::fold;
-use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_TABLES, Made, Stop, unmapped};
+use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_SEARCHED, MAX_TABLES, Made, Stop, unmapped};
 use super::table::{self, OpMapping};
 use crate::codes;
 use crate::element::ElementType;
@@ -54,6 +54,8 @@ pub(crate) fn lower(model: &Model, options: &Options) -> Result<Program, Refusal
         refusals: Vec::new(),
         missing: HashMap::new(),
         tables: std::cell::Cell::new(MAX_TABLES),
+        makers: None,
+        searched: MAX_SEARCHED,
         foldable: MAX_FOLDED,
         left: MAX_PARTS,
     };
@@ -279,7 +281,7 @@ impl<'a> Lower<'a> {
                 self.refuse(codes::INVALID_MODEL, label, node.operator(), reason, Vec::new())
             }
             Err(Stop::Needs(i)) => {
-                let name = node.inputs.get(i).map_or("", String::as_str);
+                let name: &'a str = node.inputs.get(i).map_or("", String::as_str);
                 let roots = self.roots(name);
                 let from = roots.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
                 let from = if from.is_empty() { from } else { format!(", which depends on the input {from},") };
@@ -298,21 +300,27 @@ impl<'a> Lower<'a> {
         self.missing.insert(name, (self.node.label.clone(), self.node.operator(), reason));
     }
 
-    /// The inputs of the model whose values a name depends on. Extents are known and do not count.
-    fn roots(&self, name: &str) -> Vec<String> {
-        let graph = &self.model.graph;
-        let makers: HashMap<&str, &Node> =
-            graph.nodes.iter().flat_map(|n| n.outputs.iter().map(move |o| (o.as_str(), n))).collect();
+    /// The inputs of the model whose values a name depends on, as far as they are found before the
+    /// searches of all refusals have seen too many names. Extents are known and do not count.
+    fn roots(&mut self, name: &'a str) -> Vec<String> {
+        let model = self.model;
+        let makers = self.makers.get_or_insert_with(|| {
+            let nodes = model.graph.nodes.iter().flat_map(|n| n.outputs.iter().map(move |o| (o.as_str(), Some(n))));
+            nodes.chain(model.inputs.iter().map(|p| (p.name.as_str(), None))).collect()
+        });
         let (mut open, mut seen, mut found) = (vec![name], HashSet::new(), Vec::new());
-        while let Some(name) = open.pop() {
+        while let (Some(name), Some(left)) = (open.pop(), self.searched.checked_sub(1)) {
             if !seen.insert(name) {
                 continue;
             }
-            if self.model.inputs.iter().any(|p| p.name == name) {
-                found.push(name.to_string());
-            }
-            if let Some(node) = makers.get(name).filter(|n| !matches!(n.op.as_str(), "Shape" | "Size")) {
-                open.extend(node.inputs.iter().map(String::as_str));
+            self.searched = left;
+            match makers.get(name) {
+                Some(None) => found.push(name.to_string()),
+                Some(Some(node)) if !matches!(node.op.as_str(), "Shape" | "Size") => {
+                    open.extend(node.inputs.iter().map(String::as_str));
+                    open.extend(node.graphs().flat_map(Graph::captures));
+                }
+                _ => {}
             }
         }
         found.sort_unstable();
@@ -343,6 +351,12 @@ impl<'a> Lower<'a> {
         }
         if let Some(known) = self.folded()? {
             return Ok(known.into_iter().map(|t| Some(self.known_entry(t))).collect());
+        }
+        if node.op == "Identity" && node.domain.is_empty() {
+            let entry = self.entry(0)?;
+            if entry.is_resolved() {
+                return Ok(vec![Some(entry)]);
+            }
         }
         let Some(lowering) = lowering else { return self.control() };
         let values = lowering(self)?;

@@ -46,6 +46,79 @@ fn everything_without_a_program_is_listed_at_once() {
     assert!(refused.all.iter().all(|r| r.code == codes::UNMAPPED_NODE && !r.reason.is_empty()));
 }
 
+/// The inputs that 20,000 refusals depend on, each at another place of a chain of as many nodes, are looked
+/// for with a bounded effort.
+#[test]
+fn many_values_that_must_be_known_are_listed_in_time() {
+    const COUNT: usize = 20_000;
+    let mut nodes = Vec::new();
+    for i in 0..COUNT {
+        let from = if i == 0 { "r".to_string() } else { format!("r{}", i - 1) };
+        nodes.push(node("Neg", &from, &format!("r{i}")));
+        nodes.push(node("Tile", &format!("x r{i}"), &format!("t{i}")));
+    }
+    let names: Vec<String> = (0..COUNT).map(|i| format!("t{i}")).collect();
+    nodes.push(node("Sum", &names.join(" "), "y"));
+    let mut repeats = port("r", &[1]);
+    if let Some(t) = repeats.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()) {
+        t.elem_type = ElementType::Int64.number();
+    }
+    let model = read(model(nodes, vec![port("x", &[4]), repeats], vec![port("y", &[4])], vec![])).expect("reads");
+    let refused = model.to_mil(&Options::default()).expect_err("the repeats are not known");
+    assert_eq!(refused.all.len(), COUNT);
+    assert_eq!((&refused.all[0].needs, refused.all[0].code), (&vec!["r".to_string()], codes::NOT_KNOWN));
+}
+
+/// A sequence cannot be chosen by a condition that only a run knows, and a loop that collects needs
+/// its count.
+#[test]
+fn what_sequences_and_collections_depend_on_must_be_known() {
+    use ferrane_onnx::proto::{AttributeProto, GraphProto, NodeProto, bytes};
+    let scalar = |name: &str, element: ElementType| {
+        let mut scalar = port(name, &[]);
+        if let Some(t) = scalar.r#type.as_mut().and_then(|t| t.tensor_type.as_mut()) {
+            t.elem_type = element.number();
+        }
+        scalar
+    };
+    let graph = |nodes: Vec<NodeProto>, inputs: Vec<_>, outputs: &[&str]| GraphProto {
+        node: nodes.into_iter().map(bytes).collect(),
+        input: inputs.into_iter().map(bytes).collect(),
+        output: outputs.iter().map(|name| bytes(port(name, &[2]))).collect(),
+        ..GraphProto::default()
+    };
+    let with = |mut node: NodeProto, graphs: Vec<(&str, GraphProto)>| {
+        let attribute = |(name, graph): (&str, GraphProto)| {
+            bytes(AttributeProto { name: name.into(), r#type: 5, g: Some(bytes(graph)), ..AttributeProto::default() })
+        };
+        node.attribute = graphs.into_iter().map(attribute).collect();
+        node
+    };
+    let pick = |items: &str, name: &str| graph(vec![node("SequenceConstruct", items, name)], vec![], &[name]);
+    let chosen = with(node("If", "go", "s"), vec![("then_branch", pick("x x", "a")), ("else_branch", pick("x", "b"))]);
+    let nodes = vec![chosen, node("ConcatFromSequence", "s", "y")];
+    let body = graph(
+        vec![node("Identity", "go_in", "go_out"), node("Exp", "x", "seen")],
+        vec![scalar("turn", ElementType::Int64), scalar("go_in", ElementType::Bool)],
+        &["go_out", "seen"],
+    );
+    let turns =
+        vec![with(NodeProto { input: vec!["n".into(), String::new()], ..node("Loop", "", "y") }, vec![("body", body)])];
+    for (nodes, input, value, rows) in
+        [(nodes, scalar("go", ElementType::Bool), 1.0, 4), (turns, scalar("n", ElementType::Int64), 3.0, 3)]
+    {
+        let name = input.name.clone();
+        let model = read(model(nodes, vec![port("x", &[2]), input], vec![port("y", &[2])], vec![])).expect("reads");
+        let refused = model.to_mil(&Options::default()).expect_err("it is not known");
+        assert_eq!((refused.all[0].code, &refused.all[0].needs), (codes::NOT_KNOWN, &vec![name.clone()]), "{refused}");
+        let element = if name == "n" { ElementType::Int64 } else { ElementType::Bool };
+        let value = Tensor::new(element, &[], vec![value]).expect("a scalar");
+        let program = model.to_mil(&Options::default().value(&name, value)).expect("lowers");
+        let main = &program.functions[0];
+        assert_eq!(main.value(main.body().outputs[0]).ty.shape().expect("a tensor")[0], rows, "{name}");
+    }
+}
+
 #[test]
 fn a_value_that_must_be_known_is_named_and_can_be_fixed() {
     let shape = {

@@ -76,7 +76,7 @@ fn one(case: &Value, tensors: &safetensors::SafeTensors<'_>) -> Result<Case, Str
     Ok(Case { model: bytes(model).to_vec(), inputs, outputs, spread })
 }
 
-fn port(name: &str, t: &Tensor) -> ValueInfoProto {
+pub(super) fn port(name: &str, t: &Tensor) -> ValueInfoProto {
     let dim = |&n: &usize| DimensionProto { dim_value: Some(n as i64), dim_param: None };
     let shape = Some(TensorShapeProto { dim: t.shape().iter().map(dim).collect() });
     let tensor_type = Some(TensorTypeProto { elem_type: t.element().number(), shape });

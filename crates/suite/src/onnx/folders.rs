@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use ferrane_onnx::{ElementType, Model, Tensor};
+use ferrane_onnx::{ElementType, Tensor};
 
 use super::case::{Case, Read};
+use super::lists::Plain;
 
 /// Reads every case of a folder, in the order of their names.
 ///
@@ -24,23 +25,12 @@ fn one(folder: &Path) -> Result<Case, String> {
         let path = folder.join(name);
         std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
     };
-    let bytes = read("model.onnx")?;
-    let model = Model::from_bytes(&bytes, Some(folder)).map_err(|e| e.to_string())?;
-    let tensors = |kind: &str, names: Vec<&str>| -> Result<Vec<(String, Tensor)>, String> {
-        let one = |(i, name): (usize, &str)| {
-            let bytes = read(&format!("test_data_set_0/{kind}_{i}.pb"))?;
-            // Sequences and optionals are other messages.
-            let tensor = Tensor::from_bytes(&bytes).map_err(|e| format!("`{name}` is not a tensor: {e}"))?;
-            Ok((name.to_string(), tensor))
-        };
-        names.into_iter().enumerate().map(one).collect()
-    };
-    let inputs = tensors("input", model.inputs().iter().map(|p| p.name.as_str()).collect())?;
-    let outputs = tensors("output", model.outputs().iter().map(|p| p.name.as_str()).collect())?;
+    let plain = Plain::wrap(&read("model.onnx")?, |name| read(&format!("test_data_set_0/{name}")))?;
+    let Plain { model, inputs, outputs } = plain;
     // Values that were written by hand have four digits, the last of which may be off by one.
     let by_hand = |t: &Tensor| t.element() == ElementType::Float && t.values().iter().all(|v| four_digits(*v));
     let spread = if outputs.iter().all(|(_, t)| by_hand(t)) { 5e-5 } else { 0.0 };
-    Ok(Case { model: bytes, inputs, outputs, spread })
+    Ok(Case { model, inputs, outputs, spread })
 }
 
 fn four_digits(v: f64) -> bool {

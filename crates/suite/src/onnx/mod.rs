@@ -8,6 +8,7 @@
 
 mod case;
 mod folders;
+mod lists;
 mod lower;
 
 pub use case::{Case, Read, read};
