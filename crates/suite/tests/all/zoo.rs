@@ -1,11 +1,13 @@
-//! The small networks of `crates/suite/zoo`: what PyTorch computes, and the packages that
-//! coremltools makes of the same network in fp32 and fp16. `scripts/zoo/small.py` writes them.
+//! The small networks of `crates/suite/zoo`: what PyTorch computes, the packages that coremltools
+//! makes of the same network in fp32 and fp16, and the ONNX model that PyTorch writes.
+//! `scripts/zoo/small.py` writes them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_mil::{Constant, Program, Type, package};
+use ferrane_mil::{Constant, Program, Type, Value, package};
+use ferrane_onnx::{Model, Options, Precision};
 use ferrane_tensor_io::read;
 
 use crate::values::numbers;
@@ -36,13 +38,17 @@ fn constant(npz: &Path, name: &str) -> Result<Constant, String> {
     read(npz, name).map(|tensor| tensor.to_constant()).map_err(|e| e.to_string())
 }
 
+/// The recorded input of a port, rounded to the port's type.
+fn input(npz: &Path, port: &Value) -> Result<(String, Constant), String> {
+    let recorded = read(npz, &format!("input.{}", port.name)).map_err(|e| e.to_string())?;
+    let tensor = recorded.cast(port.ty.dtype().ok_or("an input is no tensor")?).map_err(|e| e.to_string())?;
+    Ok((port.name.clone(), tensor.to_constant()))
+}
+
 /// The worst difference to PyTorch's results, over the largest magnitude of each.
 fn worst(program: &Program, npz: &Path, numerics: Numerics) -> Result<f64, String> {
     let main = program.functions.first().ok_or("no function")?;
-    let names = main.inputs.iter().map(|&id| main.value(id).name.clone());
-    let inputs = names
-        .map(|name| Ok((name.clone(), constant(npz, &format!("input.{name}"))?)))
-        .collect::<Result<Vec<_>, String>>()?;
+    let inputs = main.inputs.iter().map(|&id| input(npz, main.value(id))).collect::<Result<Vec<_>, String>>()?;
     let mut options = EmulatorOptions::default();
     options.numerics = numerics;
     let results = Emulator::new(options).call(program, &main.name, &inputs, &mut BTreeMap::new());
@@ -67,6 +73,24 @@ fn worst(program: &Program, npz: &Path, numerics: Numerics) -> Result<f64, Strin
     Ok(worst)
 }
 
+/// Checks every network in the forms that `open` gives for its name: the form, its program, the
+/// numerics and the limit.
+fn check(open: impl Fn(&str) -> Vec<(String, Result<Program, String>, Numerics, f64)>) {
+    let (mut failures, names) = (Vec::new(), names());
+    assert!(names.len() >= 19, "only {} networks in {}", names.len(), folder().display());
+    for name in &names {
+        let npz = folder().join(format!("{name}.npz"));
+        for (form, program, numerics, limit) in open(name) {
+            match program.and_then(|program| worst(&program, &npz, numerics)) {
+                Ok(worst) if worst <= limit => {}
+                Ok(worst) => failures.push(format!("{form}, {numerics:?}: off by {worst:.1e}, limit {limit:.0e}")),
+                Err(e) => failures.push(format!("{form}, {numerics:?}: {e}")),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 fn small_networks_agree_with_pytorch() {
     let kinds = [
@@ -75,21 +99,33 @@ fn small_networks_agree_with_pytorch() {
         ("fp16", Numerics::Fast, FP16),
         ("fp16", Numerics::Exact, EXACT),
     ];
-    let (mut failures, names) = (Vec::new(), names());
-    assert!(names.len() >= 12, "only {} networks in {}", names.len(), folder().display());
-    for name in &names {
-        let npz = folder().join(format!("{name}.npz"));
-        for (kind, numerics, limit) in kinds {
-            let path = folder().join(format!("{name}.{kind}.mlpackage"));
-            let opened = package::open(&path).map_err(|e| e.to_string());
-            match opened.and_then(|opened| worst(&opened.program, &npz, numerics)) {
-                Ok(worst) if worst <= limit => {}
-                Ok(worst) => {
-                    failures.push(format!("{name}.{kind}, {numerics:?}: off by {worst:.1e}, limit {limit:.0e}"))
-                }
-                Err(e) => failures.push(format!("{name}.{kind}, {numerics:?}: {e}")),
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    check(|name| {
+        let opened = |(kind, numerics, limit)| {
+            let file = format!("{name}.{kind}.mlpackage");
+            let program = package::open(folder().join(&file)).map(|opened| opened.program).map_err(|e| e.to_string());
+            (file, program, numerics, limit)
+        };
+        kinds.map(opened).into()
+    });
+}
+
+/// The same results and limits as for the packages, so both forms of a network agree, too.
+#[test]
+fn small_onnx_models_agree_with_pytorch() {
+    let kinds = [
+        (Precision::Model, Numerics::Fast, FP32),
+        (Precision::Model, Numerics::Exact, FP32),
+        (Precision::Fp16, Numerics::Fast, FP16),
+        (Precision::Fp16, Numerics::Exact, EXACT),
+    ];
+    check(|name| {
+        let file = format!("{name}.onnx");
+        let model = Model::open(folder().join(&file)).map_err(|e| e.to_string());
+        let lowered = |(precision, numerics, limit)| {
+            let lower = |m: &Model| m.to_mil(&Options::default().precision(precision)).map_err(|e| e.to_string());
+            let program = model.as_ref().map_err(String::clone).and_then(lower);
+            (format!("{file} as {precision:?}"), program, numerics, limit)
+        };
+        kinds.map(lowered).into()
+    });
 }
