@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ferrane::Device;
 use ferrane::recording::suite::{self, EXTENSION, SuiteCase, SuiteEvent, SuiteOptions, SuiteStop, SuiteTally};
 use ferrane::recording::{self, Expectation, Recording, ReplayReport, ReplayRow, ReplayTable, printable};
+use ferrane::{Device, Model};
 use serde_json::{Value, json};
 
 use crate::args::{self, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
@@ -50,11 +50,14 @@ fn make(args: &RecordingMake) -> Result<()> {
         (None, Some(path)) => path,
         (None, None) => return Err(Error::new("name a program, or a folder of programs with --suite")),
     };
-    let program = program::load(path, Care::Machine, &program::ModelOptions::default())?.program;
-    let function = program::function(&program, args.function.as_deref())?.name.clone();
     let given = |text: &&String| text.split_once('=').is_none_or(|(_, source)| source.trim() != "random");
     let inputs: Vec<String> = args.inputs.iter().filter(given).cloned().collect();
-    let case = SuiteCase { program, function, sources: sources(&inputs, &args.states)? };
+    let sources = sources(&inputs, &args.states)?;
+    // A recording holds one program with fixed extents, so shapes are chosen as for a run.
+    let chosen = program::options(args.function.as_deref(), &args.shapes);
+    let model = Model::new(program::load(path, Care::Machine, &chosen)?, &chosen, &sources)?;
+    let (program, function) = (model.program().clone(), model.function().name.clone());
+    let case = SuiteCase { program, function, sources: model.sources(&sources) };
     let name = path.file_name().unwrap_or(path.as_os_str());
     let recording = case.record(&device, &name.to_string_lossy(), &options).map_err(|e| files::failed(path, e))?;
     let file = match &args.out {

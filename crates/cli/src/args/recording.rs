@@ -31,20 +31,23 @@ pub enum Recording {
 Values of inputs are those of `ferrane run`: a file, random:SEED, zeros, ones or literals. An input without --input, or with
 NAME=random, is drawn with --seed. A program that the device refuses is recorded as well, with the error.
 
+A recording holds one shape for each input: that of its value, or the one that --shape chooses, or the default of the file.
+
 Examples:
   ferrane recording make model.mlpackage --device ane --runs 20
   ferrane recording make conv.mil --device ane --input x=image.npy --out conv-m3.anetrace
+  ferrane recording make model.onnx --device ane --shape batch=1,seq=128
   ferrane recording make --suite filetests --device ane --out my-mac
 
 A suite is every .mil, .mlpackage, .mlmodel and .mlmodelc below a folder. Of filetests, each `// run:` line is recorded with its
 values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole. The same
 command again continues where it ended: programs whose files exist are skipped.")]
 pub struct RecordingMake {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel or .mlmodelc.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
     #[arg(value_name = "PROGRAM", required_unless_present = "suite", conflicts_with = "suite")]
     pub program: Option<PathBuf>,
     /// Record every program below this folder.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["inputs", "states", "function"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["inputs", "states", "function", "shapes"])]
     pub suite: Option<PathBuf>,
     /// The device: ane, emulator or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "ane-or-emulator", value_name = "DEVICE")]
@@ -55,6 +58,10 @@ pub struct RecordingMake {
     /// The first value of a state [default: zeros].
     #[arg(long = "state", value_name = "NAME=SOURCE", allow_hyphen_values = true)]
     pub states: Vec<String>,
+    /// The shape of an input, x=1x3x224x224, or of several, separated by commas [default: that of
+    /// its value, or of the package's description].
+    #[arg(long = "shape", value_name = "NAME=DIMS")]
+    pub shapes: Vec<String>,
     /// The function [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,

@@ -38,6 +38,7 @@ fn a_shape_is_chosen_from_those_that_the_package_allows() {
         "check --machine m4 converted/conv_range.mlpackage --shape x=1x3x32x32",
         "check --machine m4 converted/conv_range.mlpackage --shape default",
         "bench program converted/conv_range.mlpackage --repeat 1 --shape x=1x3x32x32",
+        "recording make converted/conv_range.mlpackage --device emulator --runs 1 --shape x=1x3x32x32",
     ] {
         place.run(command).ok();
     }
