@@ -25,6 +25,7 @@ mod logging;
 mod machine;
 mod machines;
 mod numbers;
+mod onnx;
 mod output;
 mod place;
 mod programs;
