@@ -8,14 +8,14 @@ const ORIENTATION: u16 = 0x0112;
 /// The type of a 16-bit whole number.
 const SHORT: u16 = 3;
 
-/// An orientation other than the stored one. Mirroring comes after the exchange of the axes.
+/// An orientation other than the stored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Orientation {
-    /// Rows become columns.
+    /// Width and height are exchanged, before the image is mirrored.
     transposed: bool,
-    /// Right becomes left.
+    /// Each row is displayed from its last pixel to its first.
     mirrored: bool,
-    /// Bottom becomes top.
+    /// The last row is displayed first.
     upended: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Resizing of images, and averages over boxes of them. MIL's own ops are used if one of their sampling modes matches;
-//! otherwise each axis is multiplied by the matrix of its interpolation weights.
+//! Resizing of images, and averages over boxes of them. MIL's own ops are used if one of their
+//! sampling modes matches; otherwise each axis is multiplied by the matrix of its interpolation
+//! weights.
 
 use ferrane_mil::{Constant, Transpose, ValueId};
 

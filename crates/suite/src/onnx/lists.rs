@@ -1,7 +1,7 @@
 //! Cases whose ports are sequences or optionals, which no program has.
 //!
-//! Their graph is wrapped: an input is constructed from its elements, which become the inputs; an
-//! output is taken apart into its elements and their number, which become the outputs.
+//! Their graph is wrapped: an input is constructed from its elements, which become the inputs; the
+//! elements of an output, and their number, become the outputs.
 
 use ferrane_onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, bytes, part};
 use ferrane_onnx::{ElementType, Tensor};
