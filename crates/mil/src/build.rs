@@ -10,7 +10,7 @@ mod calls;
 pub use blocks::OpenBlock;
 pub use calls::{Conv, ReducedDims, Transpose};
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::error::MilError;
 use crate::op;
@@ -43,7 +43,9 @@ pub struct Builder {
     function: Function,
     opset: Opset,
     weights: Weights,
-    names: HashSet<String>,
+    /// The names that are taken, each with the number that a repetition of it tries first: all
+    /// smaller ones are taken.
+    names: HashMap<String, usize>,
     /// The block that ops are added to: the body, or a nested block while it is built.
     block: BlockId,
 }
@@ -81,7 +83,7 @@ impl Builder {
             blocks: vec![Block::default()],
             ..Function::default()
         };
-        Builder { function, opset, weights: Weights::new(), names: HashSet::new(), block: BlockId(0) }
+        Builder { function, opset, weights: Weights::new(), names: HashMap::new(), block: BlockId(0) }
     }
 
     /// As [`Builder::new`], with existing weights, whose records keep their ids.
@@ -96,7 +98,7 @@ impl Builder {
     /// [`MilError::Name`].
     pub fn input(&mut self, name: &str, ty: Type) -> Result<ValueId, MilError> {
         self.check_name(name)?;
-        if !self.names.insert(name.to_string()) {
+        if self.names.insert(name.to_string(), 1).is_some() {
             return Err(MilError::Name { name: name.to_string(), reason: "is taken".into() });
         }
         let position = self.function.inputs.len() as u32;
@@ -385,12 +387,18 @@ impl Builder {
         if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             base.insert(0, '_');
         }
-        let mut candidate = base.clone();
-        let mut n = 1;
-        while !self.names.insert(candidate.clone()) {
-            candidate = format!("{base}_{n}");
+        let Some(&first) = self.names.get(&base) else {
+            self.names.insert(base.clone(), 1);
+            return base;
+        };
+        let mut n = first;
+        let mut candidate = format!("{base}_{n}");
+        while self.names.contains_key(&candidate) {
             n += 1;
+            candidate = format!("{base}_{n}");
         }
+        self.names.insert(base, n + 1);
+        self.names.insert(candidate.clone(), 1);
         candidate
     }
 
@@ -398,11 +406,13 @@ impl Builder {
         if self.function.value(value).name == name {
             return;
         }
-        if let Some(other) = self.function.values.iter().position(|v| v.name == name) {
+        // Only a name that is taken is looked for among all values.
+        let taken = self.names.contains_key(name);
+        if taken && let Some(other) = self.function.values.iter().position(|v| v.name == name) {
             let fresh = self.unique(name);
             self.set_name(ValueId(other as u32), fresh);
         }
-        self.names.insert(name.to_string());
+        self.names.entry(name.to_string()).or_insert(1);
         self.set_name(value, name.to_string());
     }
 
@@ -508,6 +518,16 @@ mod tests {
         let old = Builder::new("main", Opset::IOS17).op("scaled_dot_product_attention", "y", []);
         assert!(matches!(old, Err(MilError::LaterOp { .. })));
         Ok(())
+    }
+
+    #[test]
+    fn repeated_names_are_numbered() {
+        let mut b = Builder::new("main", Opset::IOS18);
+        let names = ["v_2", "v", "v", "v", "v_1", "v", "v-1"].map(|name| b.unique(name));
+        assert_eq!(names, ["v_2", "v", "v_1", "v_3", "v_1_1", "v_4", "v_1_2"]);
+        // Each name is found at once, however often it was given.
+        let many: Vec<String> = (0..100_000).map(|_| b.unique("w")).collect();
+        assert_eq!(many.last().map(String::as_str), Some("w_99999"));
     }
 
     #[test]
