@@ -10,7 +10,8 @@ use ferrane_mil::{
 };
 
 use super::fold;
-use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_SEARCHED, MAX_TABLES, Made, Stop, unmapped};
+use super::roots::Roots;
+use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_TABLES, Made, Stop, unmapped};
 use super::table::{self, OpMapping};
 use crate::codes;
 use crate::element::ElementType;
@@ -54,8 +55,7 @@ pub(crate) fn lower(model: &Model, options: &Options) -> Result<Program, Refusal
         refusals: Vec::new(),
         missing: HashMap::new(),
         tables: std::cell::Cell::new(MAX_TABLES),
-        makers: None,
-        searched: MAX_SEARCHED,
+        roots: None,
         foldable: MAX_FOLDED,
         left: MAX_PARTS,
     };
@@ -282,7 +282,7 @@ impl<'a> Lower<'a> {
             }
             Err(Stop::Needs(i)) => {
                 let name: &'a str = node.inputs.get(i).map_or("", String::as_str);
-                let roots = self.roots(name);
+                let roots = self.roots.get_or_insert_with(|| Roots::new(self.model)).of(name);
                 let from = roots.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
                 let from = if from.is_empty() { from } else { format!(", which depends on the input {from},") };
                 let reason = format!("MIL needs input {i} (`{name}`){from} when the program is made");
@@ -298,33 +298,6 @@ impl<'a> Lower<'a> {
     /// Notes an output without a value, in case something reads it.
     fn unread(&mut self, name: &'a str, reason: String) {
         self.missing.insert(name, (self.node.label.clone(), self.node.operator(), reason));
-    }
-
-    /// The inputs of the model whose values a name depends on, as far as they are found before the
-    /// searches of all refusals have seen too many names. Extents are known and do not count.
-    fn roots(&mut self, name: &'a str) -> Vec<String> {
-        let model = self.model;
-        let makers = self.makers.get_or_insert_with(|| {
-            let nodes = model.graph.nodes.iter().flat_map(|n| n.outputs.iter().map(move |o| (o.as_str(), Some(n))));
-            nodes.chain(model.inputs.iter().map(|p| (p.name.as_str(), None))).collect()
-        });
-        let (mut open, mut seen, mut found) = (vec![name], HashSet::new(), Vec::new());
-        while let (Some(name), Some(left)) = (open.pop(), self.searched.checked_sub(1)) {
-            if !seen.insert(name) {
-                continue;
-            }
-            self.searched = left;
-            match makers.get(name) {
-                Some(None) => found.push(name.to_string()),
-                Some(Some(node)) if !matches!(node.op.as_str(), "Shape" | "Size") => {
-                    open.extend(node.inputs.iter().map(String::as_str));
-                    open.extend(node.graphs().flat_map(Graph::captures));
-                }
-                _ => {}
-            }
-        }
-        found.sort_unstable();
-        found
     }
 
     fn results(&mut self) -> Built<Vec<Option<Entry>>> {

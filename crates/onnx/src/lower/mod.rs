@@ -16,6 +16,7 @@ mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod roots;
 mod sample;
 mod sequence;
 mod shape;

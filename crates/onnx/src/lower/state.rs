@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Opset, ValueId, WeightId};
 
+use super::roots::Roots;
 use crate::element::ElementType;
 use crate::graph::{Attribute, Node};
 use crate::options::{Options, Precision};
@@ -20,8 +21,6 @@ const MAX_TABLE: usize = 1 << 24;
 pub(super) const MAX_TABLES: usize = 1 << 26;
 /// The most elements that folding makes in a whole program; later nodes become ops.
 pub(super) const MAX_FOLDED: usize = 1 << 24;
-/// Names that are visited in search of the inputs that refused nodes depend on.
-pub(super) const MAX_SEARCHED: usize = 1 << 20;
 /// Parts of nodes that unrolling may make in a whole program.
 pub(super) const MAX_PARTS: usize = 1 << 18;
 /// Integers of attributes are clamped to this magnitude, so that sums and products of them with
@@ -102,11 +101,8 @@ pub(super) struct Lower<'a> {
     pub(super) refusals: Vec<crate::Refusal>,
     /// Outputs that MIL cannot compute: the node, its operator, the reason.
     pub(super) missing: HashMap<&'a str, (String, String, String)>,
-    /// The node that computes each name of the model's graph, `None` for an input; made at the
-    /// first search.
-    pub(super) makers: Option<HashMap<&'a str, Option<&'a Node>>>,
-    /// Names that may still be visited in searches.
-    pub(super) searched: usize,
+    /// Searches for the inputs that names depend on; made at the first refusal that needs one.
+    pub(super) roots: Option<Roots<'a>>,
     /// Elements of tables that may still be computed.
     pub(super) tables: std::cell::Cell<usize>,
     /// Elements that may still be folded.
