@@ -46,8 +46,8 @@ fn everything_without_a_program_is_listed_at_once() {
     assert!(refused.all.iter().all(|r| r.code == codes::UNMAPPED_NODE && !r.reason.is_empty()));
 }
 
-/// Each of 20,000 refusals depends on another place of a chain, and on a node that reads one name as
-/// often. The effort of their searches is bounded.
+/// Each of 20,000 refusals depends on another place of a chain, and on a node that reads one name
+/// as often. The effort of their searches is bounded.
 #[test]
 fn many_values_that_must_be_known_are_listed_in_time() {
     const COUNT: usize = 20_000;
