@@ -245,6 +245,40 @@ const ONNX: &[(u16, &str, &str)] = &[
     ),
 ];
 
+/// Codes of Core AI models (`ferrane-coreai`).
+const COREAI: &[(u16, &str, &str)] = &[
+    (
+        901,
+        "not the program of a Core AI model",
+        "The bytes are not MLIR bytecode, which begins with 4d 4c ef 52, or bytecode of another version than 6, which coreai-core 1.0.0b3 writes. The program of an `.aimodel` is its file `main.mlirb`.",
+    ),
+    (
+        902,
+        "cut Core AI model",
+        "The file ends before what it announces: a section, a list or a resource is longer than what is left. A download or a copy that stopped is the usual cause; `main.hash` holds the SHA-256 of the whole file.",
+    ),
+    (
+        903,
+        "malformed Core AI model",
+        "A part of the bytecode violates its format: a section that is not expected, padding that is not 0xcb, bytes that are left over, regions that nest too deep or define a wrong number of values.",
+    ),
+    (
+        904,
+        "dangling index of a Core AI model",
+        "An index is beyond the end of its table: of strings, dialects, names of operations, attributes, types, properties, values or blocks.",
+    ),
+    (
+        905,
+        "folder of a Core AI model",
+        "An `.aimodel` is a folder with `main.mlirb`, `main.hash` and `metadata.json`. One of them is missing, cannot be read or written, or is not what its name says.",
+    ),
+    (
+        906,
+        "hash of a Core AI model",
+        "`main.hash` holds the SHA-256 of `main.mlirb` as 32 bytes, and it is that of another program. Apple's tools write both; who changes the program writes the hash again.",
+    ),
+];
+
 /// Every explanation, sorted by code.
 pub fn all() -> Vec<Explanation> {
     let told = |&(code, title, text): &(u16, &'static str, &'static str)| Explanation {
@@ -259,7 +293,7 @@ pub fn all() -> Vec<Explanation> {
         text: rule.explanation,
         rule: Some(rule),
     });
-    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).chain(ONNX.iter().map(told)).collect()
+    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).chain(ONNX.iter().map(told)).chain(COREAI.iter().map(told)).collect()
 }
 
 /// The explanation of a code, which may be spelled `E0421`, `e421` or `421`.

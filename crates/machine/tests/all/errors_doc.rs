@@ -46,7 +46,7 @@ fn every_code_is_explained() {
     let mut seen: BTreeSet<u16> = ferrane_mil::codes::ALL.iter().map(|code| code.0).collect();
     let language: BTreeSet<u16> = known.iter().copied().filter(|code| *code < 400).collect();
     assert_eq!(seen, language, "codes of `ferrane_mil::codes` and their explanations");
-    for name in ["machine", "hwx", "onnx", "cli"] {
+    for name in ["machine", "hwx", "onnx", "coreai", "cli"] {
         for path in sources(&crates.join(name).join("src")) {
             seen.extend(codes(&std::fs::read_to_string(&path).expect("a source")));
         }

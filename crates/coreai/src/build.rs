@@ -1,0 +1,371 @@
+//! New programs, and changes of programs that were read.
+//!
+//! A [`Builder`] adds entries to the tables of a file and operations to its body. What is there
+//! already is used again, and nothing is removed. Operations that a program does not have yet get
+//! the location of the builder: an empty file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::bytecode::{
+    Argument, AttributeId, Block, Bytecode, BytecodeOp, Definition, Dialect, DialectId, Emitter, EncodedEntry,
+    GroupOwner, OpName, OpNameId, Region, Resource, ResourceGroup, ResourceId, ResourceValue, StringId, TypeId,
+    ValueId,
+};
+use crate::dialect::{self, ATTRIBUTES, Decoded, ElementType, Field, Kind, TYPES, ops};
+
+/// The version that a new program states: the newest that coreai-core 1.0.0b3 writes for any
+/// operation, as a date.
+const PROGRAM_VERSION: u64 = 20_260_409;
+
+/// The alignment of weights in bytes, as coreai-core 1.0.0b3 writes it.
+const ALIGNMENT: u32 = 16;
+
+/// Adds to a file.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    file: Bytecode<'a>,
+    dialect: DialectId,
+    strings: HashMap<Vec<u8>, StringId>,
+    attributes: HashMap<Vec<u8>, AttributeId>,
+    types: HashMap<Vec<u8>, TypeId>,
+    op_names: HashMap<&'static str, OpNameId>,
+}
+
+/// A function that is being built.
+#[derive(Debug)]
+pub struct Graph {
+    name: String,
+    inputs: Vec<String>,
+    block: Block,
+    types: HashMap<ValueId, TypeId>,
+}
+
+impl Graph {
+    /// The values of the inputs.
+    pub fn inputs(&self) -> Vec<ValueId> {
+        self.block.arguments.iter().map(|argument| argument.definition.value).collect()
+    }
+}
+
+impl Default for Builder<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// Begins a program without functions.
+    pub fn new() -> Self {
+        let mut builder = Self::of(Bytecode::empty("Ferrane"));
+        let version = builder.integer(PROGRAM_VERSION, 32);
+        let properties = builder.properties("serialization.asset", &[("version", version)]);
+        let asset = BytecodeOp {
+            regions: vec![Region { blocks: vec![Block::default()] }],
+            isolated: true,
+            properties: Some(properties),
+            ..builder.operation("serialization.asset")
+        };
+        builder.file.body.operations.push(asset);
+        builder
+    }
+
+    /// Continues a program that was read.
+    pub fn of(file: Bytecode<'a>) -> Self {
+        let mut builder = Self {
+            dialect: DialectId(0),
+            strings: (0..).zip(&file.strings).map(|(i, s)| (s.to_vec(), StringId(i))).collect(),
+            attributes: HashMap::new(),
+            types: HashMap::new(),
+            op_names: HashMap::new(),
+            file,
+        };
+        let found = builder.file.dialects.iter().position(|d| builder.file.string(d.name) == dialect::NAME);
+        builder.dialect = match found {
+            Some(index) => DialectId(index as u32),
+            None => {
+                let name = builder.string(dialect::NAME);
+                builder.file.dialects.push(Dialect { name, version: Some(Cow::Borrowed(dialect::VERSION)) });
+                DialectId(builder.file.dialects.len() as u32 - 1)
+            }
+        };
+        let own = |entry: &&EncodedEntry<'_>| entry.custom && entry.dialect == builder.dialect;
+        for (index, entry) in (0..).zip(&builder.file.attributes).filter(|(_, e)| own(e)) {
+            builder.attributes.entry(entry.bytes.to_vec()).or_insert(AttributeId(index));
+        }
+        for (index, entry) in (0..).zip(&builder.file.types).filter(|(_, e)| own(e)) {
+            builder.types.entry(entry.bytes.to_vec()).or_insert(TypeId(index));
+        }
+        for index in (0..).take(builder.file.op_names.len()) {
+            if let Some(op) = builder.file.op(OpNameId(index)) {
+                builder.op_names.insert(op.name, OpNameId(index));
+            }
+        }
+        builder
+    }
+
+    /// The file as it is now.
+    pub fn file(&self) -> &Bytecode<'a> {
+        &self.file
+    }
+
+    /// The file with everything that was added, to be written.
+    pub fn finish(self) -> Bytecode<'a> {
+        self.file
+    }
+
+    /// The index of a string, which is added if the file does not have it.
+    pub fn string(&mut self, text: &str) -> StringId {
+        if let Some(id) = self.strings.get(text.as_bytes()) {
+            return *id;
+        }
+        let id = StringId(self.file.strings.len() as u32);
+        self.file.strings.push(Cow::Owned(text.as_bytes().to_vec()));
+        self.strings.insert(text.as_bytes().to_vec(), id);
+        id
+    }
+
+    /// An attribute of the kind with this number.
+    ///
+    /// # Panics
+    /// If there is no such kind; the numbers are those of [`ATTRIBUTES`].
+    pub fn attribute(&mut self, code: u64, fields: Vec<Field<'_>>) -> AttributeId {
+        let bytes = dialect::encode(&Decoded { kind: kind_of(ATTRIBUTES, code), fields });
+        if let Some(id) = self.attributes.get(&bytes) {
+            return *id;
+        }
+        let id = AttributeId(self.file.attributes.len() as u32);
+        self.file.attributes.push(EncodedEntry {
+            dialect: self.dialect,
+            custom: true,
+            bytes: Cow::Owned(bytes.clone()),
+        });
+        self.attributes.insert(bytes, id);
+        id
+    }
+
+    /// A type of the kind with this number.
+    ///
+    /// # Panics
+    /// If there is no such kind; the numbers are those of [`TYPES`].
+    pub fn kind(&mut self, code: u64, fields: Vec<Field<'_>>) -> TypeId {
+        let bytes = dialect::encode(&Decoded { kind: kind_of(TYPES, code), fields });
+        if let Some(id) = self.types.get(&bytes) {
+            return *id;
+        }
+        let id = TypeId(self.file.types.len() as u32);
+        self.file.types.push(EncodedEntry { dialect: self.dialect, custom: true, bytes: Cow::Owned(bytes.clone()) });
+        self.types.insert(bytes, id);
+        id
+    }
+
+    /// The type of a tensor; `None` is an extent that is not known.
+    pub fn tensor(&mut self, shape: &[Option<u64>], element: ElementType) -> TypeId {
+        let code = element.kind().map_or(6, |kind| kind.code);
+        let element = self.kind(code, Vec::new());
+        let extents = shape.iter().map(|n| n.map_or(i64::MIN, |n| n as i64)).collect();
+        self.kind(2, vec![Field::Signeds(extents), Field::Type(element)])
+    }
+
+    fn integer(&mut self, value: u64, width: u64) -> AttributeId {
+        self.attribute(2, vec![Field::Unsigned(width), Field::Byte(1), Field::Bits(value)])
+    }
+
+    /// The properties of an operation, in the order of [`ops::OPS`].
+    fn properties(&mut self, name: &str, values: &[(&str, AttributeId)]) -> u32 {
+        let mut out = Emitter::default();
+        for property in ops::op_named(name).map_or(&[][..], |op| op.properties) {
+            let (optional, name) = (property.starts_with('?'), property.trim_start_matches('?'));
+            let value = values.iter().find(|(n, _)| *n == name).map(|(_, id)| u64::from(id.0));
+            match (optional, value) {
+                (true, Some(id)) => out.flagged(id, true),
+                (true, None) => out.varint(0),
+                (false, id) => out.varint(id.unwrap_or(0)),
+            }
+        }
+        self.file.properties.push(Cow::Owned(out.bytes));
+        self.file.properties.len() as u32 - 1
+    }
+
+    /// An operation without operands, results and regions.
+    fn operation(&mut self, name: &str) -> BytecodeOp {
+        let empty = self.string("");
+        let file = self.attribute(30, vec![Field::String(empty); 3]);
+        let zero = || Field::Unsigned(0);
+        let source = self.attribute(31, vec![Field::Attribute(file), zero(), zero(), zero(), zero()]);
+        let scope = self.attribute(46, Vec::new());
+        let (no, none) = (Field::Attributes(Vec::new()), Field::Attributes(Vec::new()));
+        let location = self.attribute(40, vec![Field::Attribute(source), Field::Attribute(scope), no, none]);
+        let op = ops::op_named(name).unwrap_or(&ops::OPS[0]);
+        let name = match self.op_names.get(op.name) {
+            Some(id) => *id,
+            None => {
+                let id = OpNameId(self.file.op_names.len() as u32);
+                let name = self.string(op.name);
+                self.file.op_names.push(OpName { dialect: self.dialect, name, registered: true });
+                self.op_names.insert(op.name, id);
+                id
+            }
+        };
+        BytecodeOp {
+            name,
+            location,
+            attributes: None,
+            properties: None,
+            results: Vec::new(),
+            operands: Vec::new(),
+            successors: Vec::new(),
+            use_orders: None,
+            regions: Vec::new(),
+            isolated: false,
+        }
+    }
+
+    fn value(&mut self) -> ValueId {
+        self.file.values += 1;
+        ValueId(self.file.values - 1)
+    }
+
+    /// Begins a function with these inputs.
+    pub fn graph(&mut self, name: &str, inputs: &[(&str, TypeId)]) -> Graph {
+        let location = Some(self.operation("dataflow.graph_v1").location);
+        let mut graph = Graph {
+            name: name.to_string(),
+            inputs: inputs.iter().map(|(name, _)| name.to_string()).collect(),
+            block: Block::default(),
+            types: HashMap::new(),
+        };
+        for (_, kind) in inputs {
+            let value = self.value();
+            graph.block.arguments.push(Argument { definition: Definition { value, kind: *kind }, location });
+            graph.types.insert(value, *kind);
+        }
+        graph
+    }
+
+    /// Adds an operation, by the name in [`ops::OPS`], with one result.
+    ///
+    /// # Panics
+    /// If there is no such operation.
+    pub fn op(
+        &mut self,
+        graph: &mut Graph,
+        name: &str,
+        operands: &[ValueId],
+        properties: &[(&str, AttributeId)],
+        result: TypeId,
+    ) -> ValueId {
+        assert!(ops::op_named(name).is_some(), "there is no operation `{name}`");
+        let value = self.value();
+        let mut operation = BytecodeOp {
+            operands: operands.to_vec(),
+            results: vec![Definition { value, kind: result }],
+            ..self.operation(name)
+        };
+        if ops::op_named(name).is_some_and(|op| !op.properties.is_empty()) {
+            operation.properties = Some(self.properties(name, properties));
+        }
+        graph.block.operations.push(operation);
+        graph.types.insert(value, result);
+        value
+    }
+
+    /// A constant from the little-endian bytes of its elements, stored with the operation.
+    pub fn constant(&mut self, graph: &mut Graph, kind: TypeId, bytes: &[u8]) -> ValueId {
+        let value = self.elements(bytes, false);
+        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], kind)
+    }
+
+    /// Elements as an attribute; with `splat` one element for all.
+    pub fn elements(&mut self, bytes: &[u8], splat: bool) -> AttributeId {
+        self.attribute(6, vec![Field::Byte(u8::from(splat)), Field::Bytes(Cow::Borrowed(bytes))])
+    }
+
+    /// A constant whose elements are a resource of this name, which borrows them.
+    pub fn weight(&mut self, graph: &mut Graph, key: &str, kind: TypeId, bytes: impl Into<Cow<'a, [u8]>>) -> ValueId {
+        let key = self.string(key);
+        let resource = Resource { key, value: ResourceValue::Blob { alignment: ALIGNMENT, bytes: bytes.into() } };
+        let owner = GroupOwner::Dialect(self.dialect);
+        // The last group, so that the indices of other resources stay.
+        match self.file.resources.last_mut().filter(|group| group.owner == owner) {
+            Some(group) => group.resources.push(resource),
+            None => self.file.resources.push(ResourceGroup { owner, resources: vec![resource] }),
+        }
+        let count: usize = self.file.resources.iter().map(|group| group.resources.len()).sum();
+        let value = self.attribute(7, vec![Field::Resource(ResourceId(count as u32 - 1))]);
+        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], kind)
+    }
+
+    /// Ends a function, which gets these outputs, and adds it to the program.
+    pub fn output(&mut self, graph: Graph, outputs: &[(&str, ValueId)]) {
+        let Graph { name, inputs, mut block, types } = graph;
+        let values = outputs.iter().map(|(_, value)| *value).collect();
+        let end = BytecodeOp { operands: values, ..self.operation("dataflow.output_v1") };
+        block.operations.push(end);
+        let operands = block.arguments.iter().map(|argument| argument.definition.kind).collect();
+        let results = outputs.iter().filter_map(|(_, value)| types.get(value).copied()).collect();
+        let function = self.kind(30, vec![Field::Types(results), Field::Types(operands)]);
+        let inputs: Vec<AttributeId> = inputs.iter().map(|name| self.named(name)).collect();
+        let outputs: Vec<AttributeId> = outputs.iter().map(|(name, _)| self.named(name)).collect();
+        let no = self.integer(0, 1);
+        let name = self.string(&name);
+        let values = [
+            ("argAttrs", self.attribute(5, vec![Field::Attributes(inputs)])),
+            ("externalize", no),
+            ("functionType", self.attribute(4, vec![Field::Type(function)])),
+            ("isPrivate", no),
+            ("name", self.attribute(1, vec![Field::String(name)])),
+            ("noInline", no),
+            ("paramDecls", self.attribute(5, vec![Field::Attributes(Vec::new())])),
+            ("resAttrs", self.attribute(5, vec![Field::Attributes(outputs)])),
+        ];
+        let properties = self.properties("dataflow.graph_v1", &values);
+        let graph = BytecodeOp {
+            properties: Some(properties),
+            regions: vec![Region { blocks: vec![block] }],
+            isolated: true,
+            ..self.operation("dataflow.graph_v1")
+        };
+        let asset =
+            self.file.body.operations.iter_mut().flat_map(|o| &mut o.regions).flat_map(|r| &mut r.blocks).next();
+        match asset {
+            Some(block) => block.operations.push(graph),
+            None => self.file.body.operations.push(graph),
+        }
+    }
+
+    /// The attributes of an input or output: its name.
+    fn named(&mut self, name: &str) -> AttributeId {
+        let (key, name) = (self.string("aicode.name"), self.string(name));
+        let value = self.attribute(1, vec![Field::String(name)]);
+        let entry = self.attribute(9, vec![Field::String(key), Field::Attributes(vec![value])]);
+        self.attribute(5, vec![Field::Attributes(vec![entry])])
+    }
+
+    /// Gives an operation another value for one of its properties. `false` if it does not have it.
+    pub fn replace_property(&mut self, operation: &mut BytecodeOp, name: &str, value: AttributeId) -> bool {
+        let (Some(op), Some(found)) = (self.file.op(operation.name), self.file.properties_of(operation)) else {
+            return false;
+        };
+        if !found.iter().any(|property| property.name == name) {
+            return false;
+        }
+        let kept = found.into_iter().filter_map(|property| Some((property.name, property.value?)));
+        let mut values: Vec<(&str, AttributeId)> = kept.filter(|(n, _)| *n != name).collect();
+        values.push((name, value));
+        operation.properties = Some(self.properties(op.name, &values));
+        true
+    }
+
+    /// The outermost operations, to be changed.
+    pub fn body_mut(&mut self) -> &mut Block {
+        &mut self.file.body
+    }
+}
+
+fn kind_of(table: &'static [Kind], code: u64) -> &'static Kind {
+    match table.iter().find(|kind| kind.code == code) {
+        Some(kind) => kind,
+        None => panic!("there is no kind {code}"),
+    }
+}

@@ -1,0 +1,19 @@
+//! The diagnostic codes of Core AI models, 09xx.
+
+use ferrane_diag::Code;
+
+/// The bytes are not MLIR bytecode of a known version.
+pub const NOT_BYTECODE: Code = Code(901);
+/// The file ends before what it announces.
+pub const TRUNCATED: Code = Code(902);
+/// A part of the file violates the format.
+pub const MALFORMED: Code = Code(903);
+/// An index names nothing.
+pub const DANGLING: Code = Code(904);
+/// The folder is not a Core AI model, or one of its files cannot be read.
+pub const NOT_A_FOLDER: Code = Code(905);
+/// The hash of the folder is not that of the program.
+pub const WRONG_HASH: Code = Code(906);
+
+/// Every code of the crate, in ascending order.
+pub const ALL: &[Code] = &[NOT_BYTECODE, TRUNCATED, MALFORMED, DANGLING, NOT_A_FOLDER, WRONG_HASH];

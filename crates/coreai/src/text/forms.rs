@@ -1,0 +1,355 @@
+//! Operations whose text has a form of its own.
+
+use super::program::Printer;
+use super::spell::{lists, named_list, nested, string};
+use super::{hex, number, quoted};
+use crate::bytecode::{AttributeId, BytecodeOp, ValueId};
+use crate::dialect::Field;
+
+/// Tensors of more elements are printed in hexadecimal, as MLIR does.
+const SPELLED_OUT: usize = 100;
+
+impl Printer<'_, '_> {
+    /// An operation with a form of its own; `false` if it does not have what the form needs.
+    // table
+    pub(super) fn own(&mut self, operation: &BytecodeOp, spelling: &str, depth: usize) -> bool {
+        let before = self.out.len();
+        self.push(spelling);
+        let done = match (spelling, operation.operands.as_slice()) {
+            ("coreai.graph", []) => self.graph(operation, depth),
+            ("coreai.constant", []) => self.constant(operation),
+            ("coreai.output" | "coreai.yield", operands) => {
+                if !operands.is_empty() {
+                    self.push(" ");
+                    self.values(operands);
+                    self.push(" : ");
+                    self.types_of(operands);
+                }
+                true
+            }
+            ("coreai.condition", operands) => {
+                self.push(" ");
+                self.values(operands);
+                self.push(" : (");
+                self.types_of(operands);
+                self.push(")");
+                true
+            }
+            ("coreai.cast", [x]) => {
+                self.push(" ");
+                self.value(*x);
+                self.push(" : ");
+                self.type_of(*x);
+                self.push(" to ");
+                self.result_types(operation);
+                true
+            }
+            ("coreai.create_token", []) => {
+                self.push(" : ");
+                self.result_types(operation);
+                true
+            }
+            ("coreaix.copy_with_constraints" | "coreaix.copy_discarding_constraints", operands) => {
+                self.push("(");
+                self.values(operands);
+                self.push(")");
+                self.signature(operation, " -> ");
+                true
+            }
+            ("coreai.gather_along_axis", [x, at, axis]) => {
+                self.words(&[(" ", *x), (" at ", *at), (" along ", *axis)]);
+                self.signature(operation, " to ");
+                true
+            }
+            ("coreai.gather_nd", [x, at]) => {
+                self.words(&[(" ", *x), (" at ", *at)]);
+                self.signature(operation, " to ");
+                true
+            }
+            ("coreai.slice_update", [x, start, end, strides, update]) => {
+                self.words(&[(" ", *x), (" with ", *update), (" at (", *start), (", ", *end), (", ", *strides)]);
+                self.push(") : (");
+                self.types_of(&[*x, *update, *start, *end, *strides]);
+                self.push(") to ");
+                self.result_types(operation);
+                true
+            }
+            ("coreai.scatter_nd", [x, at, update]) => {
+                self.words(&[(" ", *x), (" with ", *update), (" at ", *at)]);
+                self.push(" ");
+                self.regions(operation, "", depth);
+                self.push(" : (");
+                self.types_of(&[*x, *update, *at]);
+                self.push(") to ");
+                self.result_types(operation);
+                true
+            }
+            ("coreai.read_handle" | "coreai.write_handle", [handle, rest @ ..]) => {
+                self.push(" ");
+                self.values(&operation.operands);
+                self.push(" : (");
+                let id = self.types.get(handle).copied();
+                self.short_type(id);
+                self.push(", ");
+                self.types_of(rest);
+                self.push(") -> ");
+                self.result_types(operation);
+                true
+            }
+            ("coreai.asymmetric_quantization_statistics", operands) => {
+                self.push(" ");
+                self.values(operands);
+                self.signature(operation, " -> ");
+                true
+            }
+            ("coreai.gelu", [x]) => {
+                self.push(" ");
+                self.value(*x);
+                let known = self.choice(operation, "approximate", "approximate", "none");
+                self.push(" : ");
+                self.type_of(*x);
+                self.push(" -> ");
+                self.result_types(operation);
+                known
+            }
+            ("coreai.pad", operands) => {
+                self.push(" ");
+                self.values(operands);
+                let known = self.choice(operation, "padding_mode", "mode", "");
+                self.signature(operation, " -> ");
+                known
+            }
+            ("coreai.scan", operands) => {
+                self.push(" ");
+                self.values(operands);
+                let known = self.choice(operation, "combiner", "combiner", "");
+                self.signature(operation, " -> ");
+                known
+            }
+            ("coreai.scatter_along_axis", operands) => {
+                self.push(" ");
+                self.values(operands);
+                let known = self.choice(operation, "scatter_mode", "scatter_mode", "update");
+                self.signature(operation, " -> ");
+                known
+            }
+            ("coreai.interpolate" | "coreai.interpolate_coordinates", operands) => {
+                self.push(" ");
+                self.values(operands);
+                let word = self.chosen(operation, "interpolation_mode");
+                let mode = word.clone().unwrap_or_default();
+                self.push(&format!(" {{interpolation_mode = #coreai.interpolation_mode<{mode}>}}"));
+                self.signature(operation, " -> ");
+                word.is_some()
+            }
+            ("coreai.invoke", operands) => self.invoke(operation, operands),
+            ("coreai.metal4_kernel", [arguments @ .., _, _, _]) => self.metal_kernel(operation, arguments.len()),
+            ("coreai.isolated_group", operands) => {
+                let name = self.file.property(operation, "delegate_id").and_then(|id| string(self.file, id));
+                self.push("<");
+                quoted(self.file.strings.get(name.map_or(0, |id| id.0 as usize)).map_or(&[], |s| s), &mut self.out);
+                self.push(">(");
+                self.values(operands);
+                self.push(")");
+                self.signature(operation, " -> ");
+                self.push(" ");
+                self.regions(operation, "", depth);
+                name.is_some()
+            }
+            ("coreai.if", [condition]) => {
+                self.push(" ");
+                self.value(*condition);
+                self.push(" ");
+                self.regions(operation, " else ", depth);
+                self.push(" : ");
+                self.type_of(*condition);
+                self.push(" -> ");
+                self.listed_result_types(operation);
+                true
+            }
+            ("coreai.while", operands) => {
+                self.push(" ");
+                self.values(operands);
+                self.push(" ");
+                self.regions(operation, " do ", depth);
+                self.push(" : (");
+                self.types_of(operands);
+                self.push(") -> (");
+                self.listed_result_types(operation);
+                self.push(")");
+                true
+            }
+            _ => false,
+        };
+        if !done {
+            self.out.truncate(before);
+        }
+        done
+    }
+
+    fn graph(&mut self, operation: &BytecodeOp, depth: usize) -> bool {
+        let file = self.file;
+        let flag = |name| {
+            let decoded = file.attribute(file.property(operation, name)?)?;
+            matches!(decoded.fields.as_slice(), [_, _, Field::Bits(1)]).then_some(())
+        };
+        let function = (|| {
+            let id = match file.attribute(file.property(operation, "functionType")?)?.fields.as_slice() {
+                [Field::Type(id)] => *id,
+                _ => return None,
+            };
+            match file.kind(id)?.fields.as_slice() {
+                [Field::Types(results), Field::Types(_)] => Some(results.clone()),
+                _ => None,
+            }
+        })();
+        let name = file.property(operation, "name").and_then(|id| string(file, id));
+        let (Some(results), Some(name), [region]) = (function, name, operation.regions.as_slice()) else {
+            return false;
+        };
+        let [block] = region.blocks.as_slice() else { return false };
+        for (property, word) in [("isPrivate", " private"), ("externalize", " externalize"), ("noInline", " noinline")]
+        {
+            if flag(property).is_some() {
+                self.push(word);
+            }
+        }
+        self.push(" @");
+        self.push(&file.string(name));
+        self.push("(");
+        let attributes = lists(file, file.property(operation, "argAttrs"));
+        for (index, argument) in block.arguments.iter().enumerate() {
+            self.push(if index > 0 { ", " } else { "" });
+            self.value(argument.definition.value);
+            self.push(": ");
+            self.kind(argument.definition.kind);
+            self.dictionary(attributes.get(index));
+        }
+        self.push(")");
+        if !results.is_empty() {
+            let attributes = lists(file, file.property(operation, "resAttrs"));
+            let bare = results.len() == 1 && attributes.first().is_none_or(Vec::is_empty);
+            self.push(if bare { " -> " } else { " -> (" });
+            for (index, id) in results.iter().enumerate() {
+                self.push(if index > 0 { ", " } else { "" });
+                self.kind(*id);
+                self.dictionary(attributes.get(index));
+            }
+            self.push(if bare { "" } else { ")" });
+        }
+        if let Some(id) = file.property(operation, "compositeDecl") {
+            self.push(" attributes {composite_decl = #coreai.composite_declaration<");
+            match file.attribute(id).as_ref().map(|d| d.fields.as_slice()) {
+                Some([Field::String(name), Field::Attributes(items)]) => {
+                    quoted(file.string_bytes(*name), &mut self.out);
+                    self.push(" = ");
+                    named_list(file, items, &mut self.budget, &mut self.out);
+                }
+                _ => return false,
+            }
+            self.push(">}");
+        }
+        self.push(" {\n");
+        for inner in &block.operations {
+            self.operation(inner, depth + 1);
+        }
+        self.indent(depth);
+        self.push("}");
+        true
+    }
+
+    /// ` {name = value}`, if there are any.
+    fn dictionary(&mut self, items: Option<&Vec<AttributeId>>) {
+        if let Some(items) = items.filter(|items| !items.is_empty()) {
+            self.push(" ");
+            named_list(self.file, items, &mut self.budget, &mut self.out);
+        }
+    }
+
+    fn constant(&mut self, operation: &BytecodeOp) -> bool {
+        let file = self.file;
+        let Some(decoded) = file.property(operation, "value").and_then(|id| file.attribute(id)) else { return false };
+        let [result] = operation.results.as_slice() else { return false };
+        match decoded.fields.as_slice() {
+            [Field::Resource(id)] => {
+                let key = file.resource(*id).map(|resource| file.string(resource.key)).unwrap_or_default();
+                self.push(&format!(" dense_resource<{key}>"));
+            }
+            [Field::Byte(splat), Field::Bytes(bytes)] => {
+                let Some(tensor) = file.tensor(result.kind) else { return false };
+                let size = tensor.element.size();
+                let items: Vec<&[u8]> = bytes.chunks_exact(size).collect();
+                let count = tensor.count();
+                if bytes.len() % size != 0 || count != Some(items.len()) && !(*splat != 0 && items.len() == 1) {
+                    return false;
+                }
+                self.push(" dense<");
+                if *splat == 0 && items.len() > SPELLED_OUT {
+                    self.push("\"0x");
+                    hex(bytes, &mut self.out);
+                    self.push("\"");
+                } else if *splat != 0 && count != Some(0) {
+                    self.push(&number::element(items[0], tensor.element));
+                } else if count != Some(0) {
+                    let shape: Vec<usize> = tensor.shape.iter().map(|n| n.unwrap_or(0) as usize).collect();
+                    nested(&shape, &items, &mut self.out, &|item| number::element(item, tensor.element));
+                }
+                self.push(">");
+            }
+            _ => return false,
+        }
+        self.push(" : ");
+        self.result_types(operation);
+        true
+    }
+
+    fn invoke(&mut self, operation: &BytecodeOp, operands: &[ValueId]) -> bool {
+        let file = self.file;
+        let callee = (|| {
+            let value = match file.attribute(file.property(operation, "callee")?)?.fields.as_slice() {
+                [Field::Attribute(value), Field::Type(_)] => *value,
+                _ => return None,
+            };
+            match file.attribute(value)?.fields.as_slice() {
+                [Field::Strings(names)] => Some(names.clone()),
+                _ => None,
+            }
+        })();
+        let Some(callee) = callee else { return false };
+        self.push(" ");
+        for (index, name) in callee.iter().enumerate() {
+            self.push(if index > 0 { "::@" } else { "@" });
+            self.push(&file.string(*name));
+        }
+        self.push("(");
+        self.values(operands);
+        self.push(") ");
+        self.signature(operation, " -> ");
+        true
+    }
+
+    fn metal_kernel(&mut self, operation: &BytecodeOp, arguments: usize) -> bool {
+        let file = self.file;
+        // One shape for each result precedes nothing else.
+        let shapes = operation.results.len();
+        let Some(split) = (arguments + 3).checked_sub(shapes + 2) else { return false };
+        let (kernel, rest) = operation.operands.split_at(split);
+        let [grid, group, shapes @ ..] = rest else { return false };
+        self.push(" kernel_args(");
+        self.values(kernel);
+        self.push(")");
+        self.words(&[(", threads_per_grid ", *grid), (", threads_per_thread_group ", *group)]);
+        self.push(", result_shapes(");
+        self.values(shapes);
+        self.push(") {");
+        for (index, name) in ["kernel_name", "kernel_source"].into_iter().enumerate() {
+            let Some(id) = file.property(operation, name).and_then(|id| string(file, id)) else { return false };
+            self.push(if index > 0 { ", " } else { "" });
+            self.push(&format!("{name} = "));
+            quoted(file.string_bytes(id), &mut self.out);
+        }
+        self.push("}");
+        self.signature(operation, " -> ");
+        true
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests over samples of coreai-core, and over damaged files.
+
+mod build;
+mod hostile;
+mod samples;

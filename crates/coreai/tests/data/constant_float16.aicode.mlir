@@ -1,0 +1,8 @@
+"builtin.module"() ({
+  "aicode.serialization.asset"() <{version = #aicode.serialization.integer<(32bit unsigned) 20250707>}> ({
+    "aicode.dataflow.graph_v1"() <{argAttrs = #aicode.serialization.array<>, externalize = #aicode.serialization.integer<(1bit unsigned) 0>, functionType = #aicode.serialization.type<!aicode.function_v1<() -> (results !aicode.tensor_v1<[3, 2] : !aicode.float16_v1>)>>, isPrivate = #aicode.serialization.integer<(1bit unsigned) 0>, name = #aicode.serialization.string<"main">, noInline = #aicode.serialization.integer<(1bit unsigned) 0>, paramDecls = #aicode.serialization.array<>, resAttrs = #aicode.serialization.array<[#aicode.serialization.array<[#aicode.serialization.opaque<"aicode.name" = [#aicode.serialization.string<"y">]>]>]>}> ({
+      %0 = "aicode.primitive.constant_v1"() <{value = #aicode.serialization.dense_elements<[splat = false] "ADwAAAA8ADwAPAAA">}> : () -> !aicode.tensor_v1<[3, 2] : !aicode.float16_v1>
+      "aicode.dataflow.output_v1"(%0) : (!aicode.tensor_v1<[3, 2] : !aicode.float16_v1>) -> ()
+    }) : () -> ()
+  }) : () -> ()
+}) : () -> ()
