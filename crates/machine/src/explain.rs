@@ -293,7 +293,14 @@ pub fn all() -> Vec<Explanation> {
         text: rule.explanation,
         rule: Some(rule),
     });
-    LANGUAGE.iter().map(told).chain(rules).chain(COMPILED.iter().map(told)).chain(ONNX.iter().map(told)).chain(COREAI.iter().map(told)).collect()
+    LANGUAGE
+        .iter()
+        .map(told)
+        .chain(rules)
+        .chain(COMPILED.iter().map(told))
+        .chain(ONNX.iter().map(told))
+        .chain(COREAI.iter().map(told))
+        .collect()
 }
 
 /// The explanation of a code, which may be spelled `E0421`, `e421` or `421`.

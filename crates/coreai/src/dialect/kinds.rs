@@ -37,6 +37,7 @@ pub const ATTRIBUTES: &[Kind] = &[
     kind(14, "symbol_ref_v1", &[Strings]),
     kind(16, "param.constant_v1", &[Attribute, Type]),
     kind(17, "padding_mode_v1", &[Unsigned]),
+    kind(18, "execution.lifecycle_phase_v1", &[Unsigned]),
     kind(19, "approximate_v1", &[Unsigned]),
     kind(20, "scatter_mode_v1", &[Unsigned]),
     // The scheme, widths of positions and coordinates, 0, the number of elements that are stored.
@@ -45,6 +46,9 @@ pub const ATTRIBUTES: &[Kind] = &[
     // What holds the image, alignments of rows for each plane.
     kind(26, "ax.image_constraints_v1", &[Unsigned, Signeds]),
     kind(27, "four_cc_v1", &[Unsigned]),
+    kind(28, "execution.compilation_v1", &[Unsigned]),
+    // Platform, chip, options of delegates.
+    kind(29, "execution.target_spec_v1", &[Attribute, Attribute, Attribute]),
     // Name, folder, SHA-256.
     kind(30, "debuginfo.file_v1", &[String, String, String]),
     // File, first line and column, last line and column.
@@ -111,6 +115,8 @@ pub fn words(name: &str, number: u64) -> Option<&'static str> {
         "approximate_v1" => &[(0, "none"), (1, "tanh")],
         "scatter_mode_v1" => &[(0, "update"), (1, "add"), (2, "sub"), (3, "mul"), (4, "div"), (5, "max"), (6, "min")],
         "scan_combiner_v1" => &[(0, "sum"), (1, "product"), (2, "min"), (3, "max")],
+        "execution.compilation_v1" => &[(0, "full"), (1, "partial"), (2, "finalized")],
+        "execution.lifecycle_phase_v1" => &[(0, "stateless")],
         "interpolation_mode_v1" => &[(0, "linear"), (1, "nearest_neighbor")],
         "sparse_tensor_encoding_v1" => &[(0, "bitmask"), (1, "coo"), (2, "csr"), (3, "csc"), (4, "bsr")],
         "ax.hw_constraints_v1" => &[(1, "IOSurface"), (2, "MTLBuffer"), (3, "Heap")],

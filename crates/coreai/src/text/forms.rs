@@ -144,6 +144,8 @@ impl Printer<'_, '_> {
             }
             ("coreai.invoke", operands) => self.invoke(operation, operands),
             ("coreai.metal4_kernel", [arguments @ .., _, _, _]) => self.metal_kernel(operation, arguments.len()),
+            ("coreai.target_spec", []) => self.target_spec(operation),
+            ("coreai.delegate", operands) => self.delegate(operation, operands),
             ("coreai.isolated_group", operands) => {
                 let name = self.file.property(operation, "delegate_id").and_then(|id| string(self.file, id));
                 self.push("<");
@@ -324,6 +326,56 @@ impl Printer<'_, '_> {
         self.push("(");
         self.values(operands);
         self.push(") ");
+        self.signature(operation, " -> ");
+        true
+    }
+
+    fn target_spec(&mut self, operation: &BytecodeOp) -> bool {
+        let file = self.file;
+        let spec = file.property(operation, "spec").and_then(|id| file.attribute(id));
+        let Some([Field::Attribute(triple), Field::Attribute(soc), Field::Attribute(options)]) =
+            spec.as_ref().map(|decoded| decoded.fields.as_slice())
+        else {
+            return false;
+        };
+        let options = match file.attribute(*options).as_ref().map(|decoded| decoded.fields.as_slice()) {
+            Some([Field::Attributes(items)]) => items.clone(),
+            _ => return false,
+        };
+        let (Some(triple), Some(soc), Some(word)) =
+            (string(file, *triple), string(file, *soc), self.chosen(operation, "compilation"))
+        else {
+            return false;
+        };
+        self.push("{spec = <triple = ");
+        quoted(file.string_bytes(triple), &mut self.out);
+        self.push(", soc = ");
+        quoted(file.string_bytes(soc), &mut self.out);
+        self.push(", delegateOptions = ");
+        named_list(file, &options, &mut self.budget, &mut self.out);
+        self.push(&format!(">, compilation = <{word}>}}"));
+        true
+    }
+
+    fn delegate(&mut self, operation: &BytecodeOp, operands: &[ValueId]) -> bool {
+        let file = self.file;
+        let bytes = file.property(operation, "resource").and_then(|id| file.attribute(id));
+        let name = file.property(operation, "delegate_id").and_then(|id| string(file, id));
+        // Other phases and further attributes have forms that no sample shows.
+        let usual = self.chosen(operation, "lifecycle").is_some()
+            && file.property(operation, "delegate_attrs").is_none()
+            && ["arg_attrs", "res_attrs"].iter().all(|name| lists(file, file.property(operation, name)).is_empty());
+        let (Some(name), Some([Field::Byte(0), Field::Bytes(bytes)]), true) =
+            (name, bytes.as_ref().map(|decoded| decoded.fields.as_slice()), usual)
+        else {
+            return false;
+        };
+        self.push("<");
+        quoted(file.string_bytes(name), &mut self.out);
+        self.push(">(");
+        self.values(operands);
+        let bytes: Vec<String> = bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
+        self.push(&format!(") {{resource = array<i8: {}>}}", bytes.join(", ")));
         self.signature(operation, " -> ");
         true
     }

@@ -346,6 +346,12 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
             out.push_str(&format!(", numNonZero = {stored}, posWidth = {positions}, crdWidth = {coordinates}"));
         }
         (_, [Field::Unsigned(choice)]) => out.push_str(&word(decoded, *choice)),
+        ("execution.target_spec_v1", [Field::Attribute(triple), Field::Attribute(soc), Field::Attribute(options)]) => {
+            for (name, id) in [("triple = ", triple), (", soc = ", soc), (", delegateOptions = ", options)] {
+                out.push_str(name);
+                inner(file, *id, budget, out);
+            }
+        }
         ("debuginfo.file_v1", [Field::String(name), Field::String(folder), Field::String(hash)]) => {
             out.push_str("filename = ");
             string(name, out);
