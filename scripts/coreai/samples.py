@@ -166,6 +166,7 @@ case("broadcast_in_dims", lambda x: ops.broadcast_in_dims(x, ints(3), ints(0, dt
 case("broadcast_shapes", lambda x, y: ops.broadcast_shapes(ops.get_shape(x), ops.get_shape(y)), x=f(2, 1), y=f(3))
 case("get_shape", ops.get_shape, x=f(2, 3))
 case("range", lambda: ops.range_(np.int32(1), np.int32(9), np.int32(2)))
+case("range_open", lambda x: ops.range_(x, np.int32(9), np.int32(2)), x=np.array(1, S))
 case("gather_along_axis", lambda x, i: ops.gather_along_axis(x, i, np.int32(1)), x=f(2, 6), i=i32(2, 3, high=6))
 case("gather_nd", lambda x, i: ops.gather_nd(x, i), x=f(3, 6), i=i32(4, 1, high=3))
 case("scatter_nd", lambda x, i, u: ops.scatter_nd(x, i, u), x=f(3, 6), i=i32(2, 1, high=3), u=f(2, 6))
@@ -187,7 +188,7 @@ case("maxpool3d", lambda x: ops.maxpool3d(tensor((1, 2, 2, 2, 2), np.float32), x
 case("sumpool2d", lambda x: ops.sumpool2d(x, ints(2, 2), ints(2, 2), ops.constant(ints(1, 1))), x=f(1, 2, 6, 6))
 case("sumpool3d", lambda x: ops.sumpool3d(x, ints(2, 2, 2), ints(2, 2, 2), ops.constant(ints(1, 1, 1))), x=f(1, 2, 4, 4, 4))
 for mode in ("nearest_neighbor", "linear"):
-    case(f"interpolate_{mode}", lambda x, m=mode: ops.interpolate(x, ints(1, 2, 6, 6, dtype=np.uint32), np.array([1, 1, 2, 2], np.float32), np.array([0, 0, 0, 0], np.float32), interpolation_mode=ir.Attribute.parse(f"#coreai.interpolation_mode<{m}>")), x=f(1, 2, 3, 3))
+    case(f"interpolate_{mode}", lambda x, m=mode: ops.interpolate(x, ints(1, 2, 6, 6, dtype=S), np.array([1, 1, 2, 2], np.float32), np.array([0, 0, 0, 0], np.float32), interpolation_mode=ir.Attribute.parse(f"#coreai.interpolation_mode<{m}>")), x=f(1, 2, 3, 3))
     case(f"interpolate_coordinates_{mode}", lambda x, c, m=mode: ops.interpolate_coordinates(x, c, interpolation_mode=ir.Attribute.parse(f"#coreai.interpolation_mode<{m}>")), x=f(3, 3), c=np.abs(f(5, 2)))
 
 # Complex numbers, images, quantization and compressed weights.
@@ -303,9 +304,9 @@ def _(data):
 @module("join_token", x=f(2, 3))
 def _(data):
     handle = ir.Type.parse("!coreai.handle<tensor<2x3xf32>>")
-    g = ops.GraphOp("main", [handle, handle, spec(data["x"])._to_mlir_type()], [], input_names=["h", "k", "x"], result_names=[])
+    g = ops.GraphOp("main", [handle, spec(data["x"])._to_mlir_type()], [], input_names=["h", "x"], result_names=[])
     with g.block:
-        h, k, x = g.arguments
+        h, x = g.arguments
         start = gen.create_token()
         a, b = gen.write_handle(h, x, start), gen.write_handle(h, x, start)
         value, token = gen.read_handle(h, gen.join_token(a, [b]))
@@ -363,7 +364,10 @@ def constrained(limits):
 
 
 TEXTS = {
-    "target_spec": """coreai.target_spec {spec = #coreai.target_spec<triple = "arm64-apple-ios", soc = "a17", delegateOptions = {a = 1 : i32}>}""",
+    "target_spec": """"coreai.target_spec"() <{spec = #coreai.target_spec<triple = "arm64-apple-ios", soc = "a17", delegateOptions = {a = 1 : si32}>, compilation = #coreai.compilation<partial>}> : () -> ()
+coreai.graph @main(%x: tensor<4xf32> {coreai.name = "x"}) -> (tensor<4xf32> {coreai.name = "y"}) {
+  coreai.output %x : tensor<4xf32>
+}""",
     "sparse_others": """coreai.graph @main(%a: tensor<2x3xf32, #coreai.sparse_tensor_encoding<coo, numNonZero = 5, posWidth = 8, crdWidth = 16>> {coreai.name = "a"},
     %b: tensor<2x3xf32, #coreai.sparse_tensor_encoding<csr, numNonZero = 4, posWidth = 16, crdWidth = 8>> {coreai.name = "b"},
     %c: tensor<2x3xf32, #coreai.sparse_tensor_encoding<csc, numNonZero = 3, posWidth = 32, crdWidth = 64>> {coreai.name = "c"}, %x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "y"}) {
@@ -398,7 +402,7 @@ TEXTS = {
   coreai.output %r : tensor<3x1xf32>
 }""",
     "delegate": """coreai.graph @main(%x: tensor<4xf32> {coreai.name = "x"}) -> (tensor<4xf32> {coreai.name = "y"}) {
-  %y = "coreai.delegate"(%x) <{delegate_id = "BNNS", resource = dense_resource<blob> : tensor<3xui8>}> : (tensor<4xf32>) -> tensor<4xf32>
+  %y = "coreai.delegate"(%x) <{delegate_id = "BNNS", resource = array<i8: 1, 2, 3>}> : (tensor<4xf32>) -> tensor<4xf32>
   coreai.output %y : tensor<4xf32>
 }""",
     "metal4_kernel": """coreai.graph @main(%x: tensor<4xf32> {coreai.name = "x"}) -> (tensor<4xf32> {coreai.name = "y"}) {
