@@ -8,6 +8,7 @@
 
 mod attributes;
 mod blob;
+mod coreai;
 mod hwx;
 mod hwx_bundle;
 mod image;
@@ -19,6 +20,7 @@ mod text;
 
 pub use attributes::attributes;
 pub use blob::blob;
+pub use coreai::coreai;
 pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use image::image;
@@ -35,6 +37,7 @@ pub type TargetBody = fn(&[u8]);
 pub const TARGETS: &[(&str, TargetBody)] = &[
     ("attributes", attributes),
     ("blob", blob),
+    ("coreai", coreai),
     ("hwx", hwx),
     ("hwx_anec", hwx_anec),
     ("hwx_bundle", hwx_bundle),
