@@ -1,8 +1,10 @@
 //! `ferrane inspect` of files that are not programs: compiled programs, files of the Linux driver,
-//! parts of bundles and of compiled models, recognized by their contents.
+//! parts of bundles and of compiled models, recognized by their contents, and Core AI models.
 
 use std::path::Path;
 
+use ferrane::coreai::asset::{self, Asset};
+use ferrane::coreai::summary::Summary;
 use ferrane::hwx::bundle::{self, FileKind, FileSummary, FoundFile};
 use ferrane::mil::weights::blob;
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ pub fn inspect(args: &Inspect) -> Result<bool> {
         return Ok(false);
     }
     if path.is_dir() {
-        return folder(args);
+        return if asset::is_asset(path) { core_ai(args) } else { folder(args) };
     }
     // The reader of programs reports what cannot be opened.
     let Ok(Some((kind, length))) = bundle::file(path) else { return Ok(false) };
@@ -34,6 +36,25 @@ pub fn inspect(args: &Inspect) -> Result<bool> {
     } else {
         out::print(format_args!("{name}: {}, {length} bytes\n{summary}\n{next}\n", kind.name()))?;
     }
+    Ok(true)
+}
+
+/// Shows a Core AI model.
+fn core_ai(args: &Inspect) -> Result<bool> {
+    let name = args.file.display().to_string();
+    let failed = |e| Error::new(format!("{name}: {e}"));
+    let asset = Asset::open(&args.file).map_err(failed)?;
+    asset.check_hash().map_err(failed)?;
+    let summary = Summary::of(&asset.program().map_err(failed)?);
+    let (bytes, metadata) = (asset.bytes().len(), asset.metadata());
+    if args.json {
+        out::line(
+            json!({"file": name, "kind": "aimodel", "bytes": bytes, "metadata": metadata, "content": summary.json()}),
+        )?;
+        return Ok(true);
+    }
+    let producer = metadata["producer"].as_str().map(|p| format!(", by {p}")).unwrap_or_default();
+    out::print(format_args!("{name}: a Core AI model{producer}, {bytes} bytes\n{summary}"))?;
     Ok(true)
 }
 

@@ -91,6 +91,7 @@ pub use ferrane_emulator::{
 };
 
 // The libraries, each under its name.
+pub use ferrane_coreai as coreai;
 pub use ferrane_diag as diag;
 pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;

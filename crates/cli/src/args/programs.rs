@@ -123,8 +123,8 @@ Files are recognized by their contents, not by their names: programs; compiled p
 FlatBuffers of E5 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. Parts of a format that are
 not documented are shown as unknown.")]
 pub struct Inspect {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx; a compiled
-    /// program, or a file or folder of a bundle.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel; a
+    /// compiled program, or a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.

@@ -37,6 +37,25 @@ fn for_the_linux_driver_and_back() {
     place.run("hwx unpack net.hwx -o w").refused(1, &["net.hwx: no task reads weights"]);
 }
 
+#[test]
+fn core_ai_models_are_listed() {
+    let place = place();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../coreai/tests/data/add_float16.aimodel");
+    std::fs::create_dir(place.path("m.aimodel")).unwrap();
+    for name in ["main.mlirb", "main.hash", "metadata.json"] {
+        std::fs::copy(sample.join(name), place.path("m.aimodel").join(name)).unwrap();
+    }
+    let shown = place.run("inspect m.aimodel").ok().out;
+    assert!(shown.contains("a Core AI model, by coreai-core 1.0.0b3"), "{shown}");
+    assert!(shown.contains("function main(x: tensor<2x5xf16>, y: tensor<2x5xf16>) -> (y: tensor<2x5xf16>)"), "{shown}");
+    let json = place.run("inspect m.aimodel --json").ok().objects().remove(0);
+    assert_eq!(json["content"]["operations"]["coreai.add"], 1, "{json}");
+    place.write("m.aimodel/main.hash", [0; 32]);
+    place.run("inspect m.aimodel").refused(1, &["m.aimodel: E0906", "main.hash"]);
+    place.write("m.aimodel/main.mlirb", "MIL");
+    place.run("inspect m.aimodel").refused(1, &["E0906"]);
+}
+
 /// The seeds of the fuzz targets have a file of each kind.
 #[test]
 fn files_are_known_by_their_contents() {
