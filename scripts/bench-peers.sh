@@ -28,12 +28,12 @@ if [ -z "${PYTHON:-}" ]; then
     if [ ! -e "$peers/venv/ready" ]; then
         python3 -m venv "$peers/venv"
         # PyTorch's own index has builds without CUDA. PyPI's build works too.
-        "$PYTHON" -m pip install --quiet torch==2.7.1 --index-url https://download.pytorch.org/whl/cpu ||
-            "$PYTHON" -m pip install --quiet torch==2.7.1
-        "$PYTHON" -m pip install --quiet numpy onnx onnxruntime
+        "$PYTHON" -m pip install --quiet torch==2.15.0 --index-url https://download.pytorch.org/whl/cpu ||
+            "$PYTHON" -m pip install --quiet torch==2.15.0
+        "$PYTHON" -m pip install --quiet numpy onnx onnxruntime==1.32.0
         # Compiled from source, because there are no wheels. Without a C++ compiler its comparisons
         # are left out.
-        "$PYTHON" -m pip install --quiet llama-cpp-python gguf || echo "llama-cpp-python cannot be installed: its comparisons are left out" >&2
+        "$PYTHON" -m pip install --quiet llama-cpp-python==0.3.36 gguf || echo "llama-cpp-python cannot be installed: its comparisons are left out" >&2
         touch "$peers/venv/ready"
     fi
 fi

@@ -77,18 +77,25 @@ def made(name, make):
 # and the numbers in both answers.
 
 
-def step(a):
+def step(a, compiled=False):
     need("torch")
     models = list(MODELS)[:2] if a.quick else MODELS
+    peer = "compiled PyTorch" if compiled else "PyTorch"
     for model in a.models or models:
         words = ["--model", model, "--vocab", str(MODELS[model])]
         repeat = ["--repeat", "3"] if a.quick or model.startswith("qwen") else ["--repeat", "7"]
-        theirs = python("torch_baseline.py", "--threads", a.threads, "step", *words, "--steps", repeat[1], "--json")
+        theirs = python("torch_baseline.py", "--threads", a.threads, "step", *words, "--steps", repeat[1], "--json", *["--compile"] * compiled)
         yield model, ferrane("bench", "step", *words, *repeat), theirs, [
-            (f"step {model}: forward and backward, PyTorch", "ms", lambda x: x["micro_step_ms"], lambda x: x["forward_backward_ms"]),
-            (f"step {model}: with one update, PyTorch", "ms", lambda x: x["micro_step_ms"] + x["update_ms"], lambda x: x["forward_backward_ms"] + x["update_ms"]),
-            (f"step {model}: the update alone, PyTorch", "ms", lambda x: x["update_ms"], lambda x: x["update_ms"]),
+            (f"step {model}: forward and backward, {peer}", "ms", lambda x: x["micro_step_ms"], lambda x: x["forward_backward_ms"]),
+            (f"step {model}: with one update, {peer}", "ms", lambda x: x["micro_step_ms"] + x["update_ms"], lambda x: x["forward_backward_ms"] + x["update_ms"]),
+            (f"step {model}: the update alone, {peer}", "ms", lambda x: x["update_ms"], lambda x: x["update_ms"]),
         ]
+
+
+def compiled(a):
+    if shutil.which("c++") is None and shutil.which("g++") is None:
+        raise LeftOut("torch.compile needs a C++ compiler")
+    yield from step(a, compiled=True)
 
 
 def gemm(a):
@@ -161,9 +168,9 @@ def candle(a):
     ]
 
 
-COMPARISONS = {"step": step, "gemm": gemm, "decode": decode, "block": block, "llama2c": llama2c, "candle": candle}
+COMPARISONS = {"step": step, "compiled": compiled, "gemm": gemm, "decode": decode, "block": block, "llama2c": llama2c, "candle": candle}
 # Others are large or need a file that no registry has.
-DEFAULT = ["step", "gemm", "decode", "block", "llama2c"]
+DEFAULT = ["step", "compiled", "gemm", "decode", "block", "llama2c"]
 
 
 def check(command):
