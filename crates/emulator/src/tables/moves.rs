@@ -84,9 +84,17 @@ fn matrices(
             })
         };
     }
+    // Planes of a few channels become pixels without gaps.
+    let color = cols == COLORS && col_to == 1 && row_to == COLORS as isize && row_from == 1 && col_from >= 0;
     // Both sides have the same number of elements, each of them once.
     let transposed = col_to == 1 && row_from == 1 && row_to >= cols as isize && col_from >= rows as isize;
     match (write, &reads[0]) {
+        (SliceMut::F16(d), Slice::F16(s)) if color => each(&mut |to, from| {
+            interleave(&s[from as usize..], col_from as usize, &mut d[to as usize..], rows);
+        }),
+        (SliceMut::F32(d), Slice::F32(s)) if color => each(&mut |to, from| {
+            interleave(&s[from as usize..], col_from as usize, &mut d[to as usize..], rows);
+        }),
         (SliceMut::F16(d), Slice::F16(s)) if transposed => each(&mut |to, from| {
             let (to, from) = (&mut d[to as usize..], &s[from as usize..]);
             convert::transpose_f16(from, col_from as usize, to, row_to as usize, cols, rows);
@@ -96,6 +104,18 @@ fn matrices(
         _ => return false,
     }
     true
+}
+
+/// Channels of a color image, the usual input of a network.
+const COLORS: usize = 3;
+
+/// Writes `count` pixels of the planes that begin every `plane` elements.
+fn interleave<T: Copy>(from: &[T], plane: usize, to: &mut [T], count: usize) {
+    let planes: [&[T]; COLORS] = std::array::from_fn(|channel| &from[channel * plane..][..count]);
+    let [red, green, blue] = planes;
+    for (((pixel, &red), &green), &blue) in to.as_chunks_mut::<COLORS>().0.iter_mut().zip(red).zip(green).zip(blue) {
+        *pixel = [red, green, blue];
+    }
 }
 
 fn copy_row(
