@@ -1,7 +1,8 @@
 //! Resizing along axes: linear interpolation, or the nearest element.
 //!
-//! The axes are resized one after the other. A sample at the position of an element is that
-//! element, even if its neighbor is NaN or infinite.
+//! The axes are resized one after the other. Bilinear ops begin with the width: elements of a row
+//! are gathered, and there are fewer rows before the height grows. A sample at the position of an
+//! element is that element, even if its neighbor is NaN or infinite.
 
 use ferrane_device::Result;
 use ferrane_host::{pool, vectorize};
@@ -149,7 +150,7 @@ fn plane(call: &Call<'_>, x: &HeapTensor) -> Result<[usize; 2]> {
 fn resize_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
     let mode = Sampling::of(call)?;
     let mut x = call.tensor("x")?.clone();
-    for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]) {
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["target_size_height", "target_size_width"]).rev() {
         let (n, m) = (x.shape[axis] as f64, call.count(name)?);
         x = linear(call, &x, axis, m, |i| mode.at(i, n, m))?;
     }
@@ -198,7 +199,7 @@ fn upsample_bilinear(call: &Call<'_>) -> Result<Vec<HeapTensor>> {
         (true, true) => return Err(call.fail("`align_corners` and `half_pixel_centers` exclude each other")),
     };
     let mut x = call.tensor("x")?.clone();
-    for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]) {
+    for (axis, name) in plane(call, &x)?.into_iter().zip(["scale_factor_height", "scale_factor_width"]).rev() {
         let (n, m) = (x.shape[axis] as f64, scaled(call, &x, axis, name)?);
         x = linear(call, &x, axis, m, |i| mode.at(i, n, m))?;
     }
