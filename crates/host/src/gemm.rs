@@ -173,7 +173,8 @@ pub fn gemm(lhs: Operand<'_>, rhs: Operand<'_>, out: Output<'_>, epilogue: Epilo
     gemm_batch(&[BatchOffsets::default()], lhs, rhs, out, epilogue)
 }
 
-/// [`gemm`] with a right factor that was packed before.
+/// [`gemm`] with a right factor that was packed before. The bits are the same if there are more
+/// than eight rows; fewer are multiplied another way by [`gemm`].
 ///
 /// # Errors
 /// As [`gemm`].

@@ -5,6 +5,7 @@ use super::drive::MOST_DEPTH;
 use super::error::GemmError;
 use super::isa;
 use super::pack::Pack;
+use super::skinny::SKINNY;
 use super::vector::{ElementType, Factor};
 use super::{Operand, View};
 
@@ -17,10 +18,10 @@ pub struct PackedColumns<'a> {
 }
 
 impl<'a> PackedColumns<'a> {
-    /// Number of values that a packed factor takes; `None` if it is empty, or too deep to be packed
-    /// at once.
+    /// Number of values that a packed factor takes; `None` if it is too deep to be packed at once,
+    /// or so narrow that a product is faster without packing.
     pub fn len(depth: usize, columns: usize) -> Option<usize> {
-        if depth == 0 || columns == 0 || depth > MOST_DEPTH {
+        if depth == 0 || columns <= SKINNY || depth > MOST_DEPTH {
             return None;
         }
         columns.checked_next_multiple_of(isa::best().lanes)?.checked_mul(depth)

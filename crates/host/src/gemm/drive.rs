@@ -190,7 +190,7 @@ impl Product<'_> {
         let own = few && !self.packed_columns && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
         let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
         debug_assert!(tall == 1 || !own);
-        debug_assert!(deep == 1 && wide == 1 || !self.packed_columns);
+        debug_assert!(deep == 1 || !self.packed_columns);
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = match self.packed {
@@ -255,7 +255,12 @@ impl Product<'_> {
                             },
                             height,
                             a_panel: height * if self.packed.is_some() { k } else { here_k.len() },
-                            b: if self.packed_columns { rhs.address.cast() } else { b.get().cast() },
+                            b: if self.packed_columns {
+                                // The panels before the chunk hold all of K.
+                                rhs.address.cast::<f32>().wrapping_add(here_n.start * k).cast()
+                            } else {
+                                b.get().cast()
+                            },
                             b_panel: kernels.cols * here_k.len(),
                             partial,
                             first: false,

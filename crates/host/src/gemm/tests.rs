@@ -459,7 +459,7 @@ fn refusals() {
 /// the number of blocks along K.
 #[test]
 fn packed_columns_give_the_bits_of_the_product() {
-    for (m, n, k) in [(64, 300, 64), (23, 33, 1500), (13, 16, 769), (40, 97, 5), (100, 1500, 64)] {
+    for (m, n, k) in [(64, 300, 64), (23, 33, 1500), (13, 16, 769), (40, 97, 5), (100, 1500, 64), (20, 2000, 1024)] {
         let (a, b, bias) = (values(m * k, 1), values(n * k, 2), values(n, 3));
         let halves: Vec<f16> = b.iter().map(|v| f16::from_f32(*v)).collect();
         let epilogue = Epilogue { scale: 0.125, bias: Some(Bias::Cols(&bias)), ..Epilogue::default() };
@@ -483,6 +483,7 @@ fn packed_columns_give_the_bits_of_the_product() {
             assert!(wanted.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits()), "{m} × {n} × {k}");
         }
     }
-    assert_eq!(PackedColumns::len(0, 4), None);
-    assert_eq!(PackedColumns::len(1 << 20, 4), None);
+    assert_eq!(PackedColumns::len(0, 40), None);
+    assert_eq!(PackedColumns::len(256, 8), None);
+    assert_eq!(PackedColumns::len(1 << 20, 40), None);
 }
