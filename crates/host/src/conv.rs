@@ -97,7 +97,8 @@ impl Conv {
         }
     }
 
-    /// True if images may have [scales](Image::scales): filters of one tap over channels-last images.
+    /// True if images may have [scales](Image::scales): if the filter has one tap and images have
+    /// their channels last.
     pub fn scales(&self) -> bool {
         matches!(&self.form, ConvForm::Last(last) if last.scales())
     }
@@ -161,8 +162,8 @@ impl Conv {
                 };
                 let (steps, round) = (epilogue.steps, epilogue.round);
                 let results = Results { store, pitch, bias, steps, addend, round };
-                // SAFETY: the image, the weights, the bias, the addend and the results were checked above, and
-                // the results are borrowed exclusively.
+                // SAFETY: the image, the weights, the bias, the addend and the results were checked
+                // above, and the results are borrowed exclusively.
                 unsafe { last.run(&image, weights, results, epilogue.finish, parallel) }
             }
             _ => Err(GemmError::Layout),

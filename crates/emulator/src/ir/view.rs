@@ -65,6 +65,18 @@ pub(crate) struct View {
     pub strides: Vec<isize>,
 }
 
+impl View {
+    /// The stride of an axis; 0 if that has one element.
+    pub(crate) fn stride(&self, axis: usize) -> isize {
+        if self.shape[axis] == 1 { 0 } else { self.strides[axis] }
+    }
+
+    /// True if an image has one value for each channel, the same at all positions.
+    pub(crate) fn is_constant_over_positions(&self) -> bool {
+        (2..self.shape.len()).all(|axis| self.stride(axis) == 0)
+    }
+}
+
 /// Strides of a dense row-major tensor.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![0; shape.len()];

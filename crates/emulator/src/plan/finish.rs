@@ -224,12 +224,10 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
 /// next.
 fn by_position(view: &View) -> Option<(isize, isize, isize)> {
     let places: usize = view.shape[2..].iter().product();
-    let constant = view.strides[2..].iter().zip(&view.shape[2..]).all(|(s, n)| *s == 0 || *n == 1);
     let position = match view.reshaped(&[view.shape[0], view.shape[1], places]) {
-        _ if constant => 0,
+        _ if view.is_constant_over_positions() => 0,
         Some(flat) => flat.strides[2],
         None => return None,
     };
-    let stride = |axis: usize| if view.shape[axis] == 1 { 0 } else { view.strides[axis] };
-    Some((position, if view.shape[1] == 1 { 1 } else { view.strides[1] }, stride(0)))
+    Some((position, if view.shape[1] == 1 { 1 } else { view.strides[1] }, view.stride(0)))
 }

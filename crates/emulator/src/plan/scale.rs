@@ -75,15 +75,14 @@ fn factors<'a>(group: &Group, step: &'a Step) -> Option<[&'a View; 2]> {
         && group.stores == [product.to]
         && group.joined.is_empty();
     let floats = |view: &View| matches!(view.storage, Storage::F16 | Storage::F32);
-    let single = |view: &View| view.strides[2..].iter().zip(&view.shape[2..]).all(|(s, n)| *s == 0 || *n == 1);
-    let [image, scales] = if single(b) { [a, b] } else { [b, a] };
+    let [image, scales] = if b.is_constant_over_positions() { [a, b] } else { [b, a] };
     let broadcasts = |from: &View, to: &View| {
         from.shape.len() == to.shape.len() && from.shape.iter().zip(&to.shape).all(|(n, m)| n == m || *n == 1)
     };
     let fits = to.shape.len() > 2
         && image.shape == to.shape
         && broadcasts(scales, to)
-        && single(scales)
+        && scales.is_constant_over_positions()
         && image.storage == to.storage
         && product.round == (to.storage == Storage::F16)
         && floats(image)

@@ -29,7 +29,7 @@ pub(crate) fn packed_conv(
         _ => None,
     };
     let tasks = scratch::Tasks::default();
-    let mut scaled = |i: usize, scales: Option<&mut [f32]>| {
+    let mut one_image = |i: usize, scales: Option<&mut [f32]>| {
         let finish = packed.finish.as_deref().map(|f| Finishing::new(f, reads, bases, i));
         let finish = finish
             .as_ref()
@@ -53,8 +53,8 @@ pub(crate) fn packed_conv(
     };
     for i in 0..x.shape[0] {
         match packed.scales {
-            Some(_) => scratch::with(x.shape[1], |scales| scaled(i, Some(scales)))??,
-            None => scaled(i, None)?,
+            Some(_) => scratch::with(x.shape[1], |scales| one_image(i, Some(scales)))??,
+            None => one_image(i, None)?,
         }
     }
     tasks.end()
@@ -62,9 +62,8 @@ pub(crate) fn packed_conv(
 
 /// The values of an image that has one for each channel.
 fn channels(x: &View, i: usize, slice: &Slice<'_>, base: usize, to: &mut [f32]) -> Result<()> {
-    let stride = |axis: usize| if x.shape[axis] == 1 { 0 } else { x.strides[axis] };
-    let first = base.wrapping_add_signed(i as isize * stride(0));
-    let at = |channel: usize| first.wrapping_add_signed(channel as isize * stride(1));
+    let first = base.wrapping_add_signed(i as isize * x.stride(0));
+    let at = |channel: usize| first.wrapping_add_signed(channel as isize * x.stride(1));
     for (channel, to) in to.iter_mut().enumerate() {
         *to = match slice {
             Slice::F16(s) => s[at(channel)].to_f32(),

@@ -10,8 +10,8 @@
 //!   (`gemm::strip`). A task gathers some positions, block by block along K, and multiplies each
 //!   block with all panels of weights.
 //! - 3 × 3 filters over larger images are transformed (`winograd`).
-//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a small
-//!   image (`small`).
+//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a
+//!   small image (`small`).
 //!
 //! Sums add their products in order of taps, then channels.
 
@@ -263,7 +263,8 @@ impl Last {
     /// # Safety
     /// The elements of the image are in its memory and its channels are neighbors, the weights are
     /// packed, and the results, a pixel of all channels for each position, are writable and nothing
-    /// else accesses them.
+    /// else accesses them. If a step adds an addend, it has an element for each result; scales, if
+    /// any, have one for each channel.
     pub(super) unsafe fn run(
         &self,
         image: &Image<'_>,

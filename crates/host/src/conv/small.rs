@@ -1,11 +1,11 @@
 //! Depthwise convolutions of small channels-last images.
 //!
 //! In a small image most positions see padding, each another part of the filter, and the pixels
-//! under the filter are far from each other, because all channels lie between them. So a task copies
-//! the image with its padding, one vector of channels at a time; then every position sees all taps,
-//! and its pixels are in the L1 cache.
+//! under the filter are far from each other, because all channels lie between them. So a task
+//! copies the image with its padding, one vector of channels at a time; then every position sees
+//! all taps, and its pixels are in the L1 cache.
 //!
-//! Weights are finite, so the products with padding add zeros and change no bit.
+//! Weights are finite, so the products with padding add zeros: at most the sign of a zero changes.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use super::shape::{Finish, Image};
 use crate::gemm::{GemmError, PaddedTaps, Results, Tap, Taps, panel_width, with_scratch};
 use crate::pool;
 
-/// Elements of a copy: it stays in the L1 cache beside the weights.
+/// Elements of a copy: it stays in the L1 cache, next to the weights.
 const COPY: usize = 6 << 10;
 
 /// Multiply-adds of a task.
@@ -102,6 +102,7 @@ impl Small {
         let [_, line, pixel] = strides(image.strides);
         with_scratch([high * wide * lanes, 0, 0], |[copy, ..]| {
             copy.fill(0.0);
+            let base = copy.as_mut_ptr();
             let first = (last.pad[1] * wide + last.pad[2]) * lanes;
             for channel in vectors.map(|v| v * lanes) {
                 let job = PaddedTaps {
@@ -118,12 +119,12 @@ impl Small {
                     row: last.steps[1] * wide * lanes,
                     size: self.size,
                     strides: [line, pixel],
-                    copy: copy.as_mut_ptr().wrapping_add(first),
+                    copy: base.wrapping_add(first),
                     width: wide,
                 };
                 // SAFETY: the copy has room for the reach of all positions, and the pixels that are
                 // copied are inside of it and of the image; the caller guarantees the rest.
-                unsafe { job.run(image.pixels, image.origin + channel, copy.as_ptr()) };
+                unsafe { job.run(image.pixels, image.origin + channel, base.cast_const()) };
             }
         })
     }

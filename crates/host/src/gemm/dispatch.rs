@@ -14,7 +14,8 @@ impl Strip<'_> {
     /// # Safety
     /// `a` has `rows` rows of the runs, `b` the same number of steps of `columns` values; `partial`
     /// has room for the sums of the tile unless this is the first and the last block; so many
-    /// results are writable, as many biases are readable, and nothing else accesses the results.
+    /// results are writable, as many biases are readable, and nothing else accesses the results; if
+    /// a step adds an addend, it has an element for each result.
     pub(crate) unsafe fn run(&self, rows: usize, columns: usize) {
         let kernels = isa::best();
         // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
@@ -38,7 +39,8 @@ impl Gather<'_> {
     ///
     /// # Safety
     /// The pixels inside the image are elements of `pixels`, `count` positions from `first` on
-    /// exist, and runs of more than one tap have pixels without gaps.
+    /// exist, and runs of more than one tap have pixels without gaps. If there are `scales`, runs
+    /// have one tap, and there is one for each element of a run.
     ///
     /// # Panics
     /// If `to` has fewer than `count` · `PITCH` elements, or a row exceeds a block.
@@ -61,7 +63,8 @@ impl Taps<'_> {
     ///
     /// # Safety
     /// Every tap of every position is a pixel of `channels` elements, each tap has weights, if any
-    /// has, and the results are writable and nothing else accesses them.
+    /// has, and the results are writable and nothing else accesses them; if a step adds an addend,
+    /// it has an element for each result.
     pub unsafe fn run(&self, pixels: Pixels<'_>, origin: isize) {
         let kernels = isa::best();
         // SAFETY: the caller guarantees it.
@@ -80,7 +83,8 @@ impl PaddedTaps<'_> {
     /// # Safety
     /// The pixels that are copied are elements, at most a vector of channels of each; the copy has
     /// room for them and a vector for each tap of each position, and nothing else accesses it; each
-    /// tap has weights, and the results are writable and nothing else accesses them.
+    /// tap has weights, and the results are writable and nothing else accesses them; if a step adds
+    /// an addend, it has an element for each result.
     pub unsafe fn run(&self, pixels: Pixels<'_>, origin: usize, copy: *const f32) {
         let kernels = isa::best();
         // SAFETY: the caller guarantees it.
@@ -116,7 +120,7 @@ impl TileSums<'_> {
     ///
     /// # Safety
     /// The sums of all values are readable, whole vectors of them; the results are writable and
-    /// nothing else accesses them.
+    /// nothing else accesses them; if a step adds an addend, it has an element for each result.
     pub(crate) unsafe fn run(&self) {
         // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
         unsafe { (isa::best().tile_sums)(self) }

@@ -122,11 +122,13 @@ unsafe fn gather_line<S: Simd, C: Element>(
             high = if room < 0 { low } else { (room as usize / step + 1).clamp(low, count) };
         }
         let line = origin
-            .wrapping_offset(z as isize * job.strides[0] + y as isize * job.strides[1] + x * pixel)
+            .wrapping_offset((z as isize).wrapping_mul(job.strides[0]))
+            .wrapping_offset((y as isize).wrapping_mul(job.strides[1]))
+            .wrapping_offset(x.wrapping_mul(pixel))
             .wrapping_add(run.from);
         // SAFETY: pixels are read only if they are inside the image.
         unsafe {
-            let mut from = line.wrapping_offset((low * step) as isize * pixel);
+            let mut from = line.wrapping_offset(((low * step) as isize).wrapping_mul(pixel));
             for i in low..high {
                 copy::<S, C>(from, scales, to.wrapping_add(i * PITCH), length);
                 from = from.wrapping_offset(step as isize * pixel);

@@ -118,8 +118,8 @@ pub(crate) struct Results<'a> {
     pub bias: *const f32,
     /// What is done to sums and biases.
     pub steps: &'a [PointStep],
-    /// What [`PointStep::PlusAddend`] adds: the element of the first position and channel, and elements
-    /// from one position to the next. Not used without such a step.
+    /// What [`PointStep::PlusAddend`] adds: the element of the first position and channel, and
+    /// elements from one position to the next. Not used without such a step.
     pub addend: (Load, usize),
     pub round: bool,
 }
@@ -143,13 +143,14 @@ impl<'a> Results<'a> {
         Results { store, bias, addend: (addend.after(row * pitch + col), pitch), ..self }
     }
 
-    /// Adds the bias to the sums of `R` rows, a vector each, applies the steps, and stores them from
-    /// `row` on: `n` values of a vector that begins at column `col`.
+    /// Adds the bias to the sums of `R` rows, a vector each, applies the steps, and stores them
+    /// from `row` on: `n` values of a vector that begins at column `col`.
     ///
     /// `R` is a constant, so the values stay in registers from the first step to the last.
     ///
     /// # Safety
-    /// The results are writable, and so many biases are readable.
+    /// The results are writable, so many biases are readable, and the addend, if a step adds it, has
+    /// an element for each result.
     #[inline(always)]
     pub(super) unsafe fn store<S: Simd, const R: usize>(&self, row: usize, col: usize, n: usize, mut sums: [S::V; R]) {
         let at = row * self.pitch + col;
@@ -205,7 +206,7 @@ unsafe fn steps<S: Simd, const R: usize>(
 ) -> [S::V; R] {
     // SAFETY: the caller guarantees the instruction set.
     unsafe {
-        // Loops, because a closure that is not inlined would be compiled without the instruction set.
+        // Loops: a closure that is not inlined would be compiled without the instruction set.
         let mut held = values;
         for step in steps {
             match *step {
