@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ferrane::coreai::asset::{self, Asset};
 use ferrane::coreai::summary::Summary;
+use ferrane::diag::printable;
 use ferrane::hwx::bundle::{self, FileKind, FileSummary, FoundFile};
 use ferrane::mil::weights::blob;
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ fn core_ai(args: &Inspect) -> Result<bool> {
         )?;
         return Ok(true);
     }
-    let producer = metadata["producer"].as_str().map(|p| format!(", by {p}")).unwrap_or_default();
+    let producer = metadata["producer"].as_str().map(|p| format!(", by {}", printable(p))).unwrap_or_default();
     out::print(format_args!("{name}: a Core AI model{producer}, {bytes} bytes\n{summary}"))?;
     Ok(true)
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferrane::diag::printable;
 use ferrane::recording::suite::{self, EXTENSION, SuiteCase, SuiteEvent, SuiteOptions, SuiteStop, SuiteTally};
-use ferrane::recording::{self, Expectation, Recording, ReplayReport, ReplayRow, ReplayTable, printable};
+use ferrane::recording::{self, Expectation, Recording, ReplayReport, ReplayRow, ReplayTable};
 use ferrane::{Device, Model};
 use serde_json::{Value, json};
 

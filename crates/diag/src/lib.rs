@@ -10,6 +10,7 @@
 
 mod diagnostic;
 mod nearest;
+mod printable;
 mod render;
 mod sarif;
 mod source;
@@ -17,6 +18,7 @@ mod xml;
 
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
 pub use nearest::{closest, did_you_mean, nearest};
+pub use printable::printable;
 pub use sarif::{Kind, sarif};
 pub use source::{Position, Source, Span};
 pub use xml::escape_xml;

@@ -57,6 +57,6 @@ pub use file::{RecordingError, open, read, write, write_to};
 pub use header::{Header, Machine, Origin, Outcome, VERSION};
 pub use recording::Recording;
 pub use replay::{Answer, Replay, replay};
-pub use report::{Expectation, ReplayReport, ReplayRow, ReplayTable, printable};
+pub use report::{Expectation, ReplayReport, ReplayRow, ReplayTable};
 pub use run::{Failure, Job, Ran, Stage, run};
 pub use summary::Summary;

@@ -6,18 +6,13 @@
 use std::fmt;
 
 use ferrane_device::{Tensor, Tensors};
-use ferrane_diag::Severity;
+use ferrane_diag::{Severity, printable};
 use ferrane_machine::{Finding, Profile};
 use ferrane_mil::Program;
 use serde_json::{Value, json};
 
 use crate::compare::Difference;
 use crate::{Answer, Failure, Machine, Outcome, Recording, Replay, Summary};
-
-/// A text from a recording, without control characters other than line feeds.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{FFFD}' } else { c }).collect()
-}
 
 impl fmt::Display for Machine {
     /// The machine in one line.
