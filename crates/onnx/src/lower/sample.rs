@@ -39,6 +39,9 @@ struct SampledAxis {
 /// weights of the same shape; `None` for 1.
 type Tap = (ValueId, Option<ValueId>);
 
+/// The most elements of an axis whose positions are computed: fp32 holds whole numbers up to this.
+const MOST_POSITIONS: usize = 1 << 24;
+
 /// The coefficient of the cubic kernel, as in PyTorch's `grid_sample`.
 const CUBIC: f32 = -0.75;
 
@@ -245,6 +248,9 @@ pub(super) fn grid_sample(l: &mut Lower<'_>) -> Results {
     if n > 3 {
         return unmapped("images of more than three axes");
     }
+    if shape[2..].iter().any(|&extent| extent > MOST_POSITIONS) {
+        return unmapped(format!("images of {:?} elements, whose positions fp32 cannot hold", &shape[2..]));
+    }
     l.spend(16 * 4usize.pow(n as u32))?;
     let total: usize = points[1..=n].iter().product();
     // fp16 has no positions from 2049 on.
@@ -301,10 +307,11 @@ pub(super) fn deform_conv(l: &mut Lower<'_>) -> Results {
     let w = Window::read(l, &shape[2..], &filter[2..])?;
     let (groups, parts) = (l.number("group", 1, 1)?, l.number("offset_group", 1, 1)?);
     let taps = kh * kw;
-    let fits = channels == part * groups
+    let entries_of = |parts: usize| parts.checked_mul(taps)?.checked_mul(2);
+    let fits = part.checked_mul(groups) == Some(channels)
         && out.is_multiple_of(groups)
         && channels.is_multiple_of(parts)
-        && entries == parts * taps * 2
+        && entries_of(parts) == Some(entries)
         && batch == n;
     let reach = |i: usize, extent: usize, kernel: usize| {
         let room = extent as i64 + w.pads[2 * i] + w.pads[2 * i + 1] - (kernel as i64 - 1) * w.dilations[i] - 1;

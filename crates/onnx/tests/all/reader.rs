@@ -125,3 +125,39 @@ fn huge_extents_are_refused_without_allocating() {
     let m = model(vec![node("Relu", "x", "y")], vec![port("x", &big)], vec![port("y", &big)], vec![]);
     assert!(read(m).expect("reads").to_mil(&Options::default()).is_err());
 }
+
+#[test]
+fn huge_attributes_of_windows_are_refused() {
+    use ferrane_onnx::proto::AttributeProto;
+    let wide = |name: &str, values: &[i64]| {
+        let integers = AttributeProto { name: name.into(), r#type: 7, ints: values.to_vec(), ..Default::default() };
+        let one = AttributeProto { name: name.into(), r#type: 2, i: Some(values[0]), ..Default::default() };
+        bytes(if values.len() > 1 { integers } else { one })
+    };
+    let most = i64::MAX;
+    for attribute in [
+        wide("group", &[most]),
+        wide("offset_group", &[most]),
+        wide("strides", &[most; 2]),
+        wide("dilations", &[most; 2]),
+        wide("pads", &[most; 4]),
+    ] {
+        let inputs = || vec![port("x", &[1, 2, 4, 4]), port("w", &[2, 2, 3, 3]), port("o", &[1, 18, 2, 2])];
+        for (op, names) in [("DeformConv", "x w o"), ("Conv", "x w")] {
+            let given = NodeProto { attribute: vec![attribute.clone()], ..node(op, names, "y") };
+            let m = model(vec![given], inputs(), vec![port("y", &[1, 2, 2, 2])], vec![]);
+            let refused = read(m).expect("reads").to_mil(&Options::default()).is_err();
+            assert!(refused || op == "Conv", "{op} {attribute:?}");
+        }
+    }
+}
+
+#[test]
+fn positions_that_fp32_cannot_hold_are_refused() {
+    for (extent, works) in [(1 << 24, true), ((1 << 24) + 1, false)] {
+        let inputs = vec![port("x", &[1, 1, extent]), port("g", &[1, 2, 1])];
+        let m = model(vec![node("GridSample", "x g", "y")], inputs, vec![port("y", &[1, 1, 2])], vec![]);
+        let found = read(m).expect("reads").to_mil(&Options::default());
+        assert_eq!(found.is_ok(), works, "{extent}");
+    }
+}
