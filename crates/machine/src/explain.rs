@@ -275,7 +275,7 @@ const COREAI: &[(u16, &str, &str)] = &[
     (
         906,
         "hash of a Core AI model",
-        "`main.hash` holds the SHA-256 of `main.mlirb` as 32 bytes, and it is that of another program. Apple's tools write both; who changes the program writes the hash again.",
+        "`main.hash` holds the SHA-256 of `main.mlirb` as 32 bytes, and it does not match the program. Apple's tools write both; a tool that changes `main.mlirb` must write `main.hash` again.",
     ),
 ];
 

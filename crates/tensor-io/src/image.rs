@@ -199,8 +199,8 @@ fn decode_jpeg(file: &[u8]) -> Result<Image> {
     let channels = if decoder.output_colorspace() == Some(JpegColors::Luma) { 1 } else { 3 };
     let stored = Image { width, height, channels, samples }.complete()?;
     let Some(orientation) = decoder.exif().and_then(|exif| Orientation::read(exif)) else { return Ok(stored) };
-    let (samples, turned) = orientation.turned(&stored.samples, width, height, channels);
-    Ok(Image { width: turned, height: stored.samples.len() / channels / turned, channels, samples })
+    let (samples, width) = orientation.turned(&stored.samples, width, height, channels);
+    Ok(Image { width, height: stored.samples.len() / channels / width, channels, samples })
 }
 
 fn checked_size(width: usize, height: usize) -> Result<()> {
