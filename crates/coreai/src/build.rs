@@ -148,7 +148,7 @@ impl<'a> Builder<'a> {
     ///
     /// # Panics
     /// If there is no such kind; the numbers are those of [`TYPES`].
-    pub fn kind(&mut self, code: u64, fields: Vec<Field<'_>>) -> TypeId {
+    pub fn ty(&mut self, code: u64, fields: Vec<Field<'_>>) -> TypeId {
         let bytes = dialect::encode(&Decoded { kind: kind_of(TYPES, code), fields });
         if let Some(id) = self.types.get(&bytes) {
             return *id;
@@ -162,9 +162,9 @@ impl<'a> Builder<'a> {
     /// The type of a tensor; `None` is an extent that is not known.
     pub fn tensor(&mut self, shape: &[Option<u64>], element: ElementType) -> TypeId {
         let code = element.kind().map_or(6, |kind| kind.code);
-        let element = self.kind(code, Vec::new());
+        let element = self.ty(code, Vec::new());
         let extents = shape.iter().map(|n| n.map_or(i64::MIN, |n| n as i64)).collect();
-        self.kind(2, vec![Field::Signeds(extents), Field::Type(element)])
+        self.ty(2, vec![Field::Signeds(extents), Field::Type(element)])
     }
 
     fn integer(&mut self, value: u64, width: u64) -> AttributeId {
@@ -172,15 +172,24 @@ impl<'a> Builder<'a> {
     }
 
     /// The properties of an operation, in the order of [`ops::OPS`].
+    ///
+    /// # Panics
+    /// If one that the operation needs is missing, or it has none of a name.
     fn properties(&mut self, name: &str, values: &[(&str, AttributeId)]) -> u32 {
         let mut out = Emitter::default();
-        for property in ops::op_named(name).map_or(&[][..], |op| op.properties) {
-            let (optional, name) = (property.starts_with('?'), property.trim_start_matches('?'));
-            let value = values.iter().find(|(n, _)| *n == name).map(|(_, id)| u64::from(id.0));
+        let known = ops::op_named(name).map_or(&[][..], |op| op.properties);
+        for (given, _) in values {
+            let is_known = known.iter().any(|property| property.trim_start_matches('?') == *given);
+            assert!(is_known, "the operation `{name}` has no property `{given}`");
+        }
+        for property in known {
+            let (optional, wanted) = (property.starts_with('?'), property.trim_start_matches('?'));
+            let value = values.iter().find(|(given, _)| *given == wanted).map(|(_, id)| u64::from(id.0));
             match (optional, value) {
                 (true, Some(id)) => out.flagged(id, true),
                 (true, None) => out.varint(0),
-                (false, id) => out.varint(id.unwrap_or(0)),
+                (false, Some(id)) => out.varint(id),
+                (false, None) => panic!("the operation `{name}` needs the property `{wanted}`"),
             }
         }
         self.file.properties.push(Cow::Owned(out.bytes));
@@ -235,10 +244,10 @@ impl<'a> Builder<'a> {
             block: Block::default(),
             types: HashMap::new(),
         };
-        for (_, kind) in inputs {
+        for (_, ty) in inputs {
             let value = self.value();
-            graph.block.arguments.push(Argument { definition: Definition { value, kind: *kind }, location });
-            graph.types.insert(value, *kind);
+            graph.block.arguments.push(Argument { definition: Definition { value, ty: *ty }, location });
+            graph.types.insert(value, *ty);
         }
         graph
     }
@@ -246,7 +255,8 @@ impl<'a> Builder<'a> {
     /// Adds an operation, by the name in [`ops::OPS`], with one result.
     ///
     /// # Panics
-    /// If there is no such operation.
+    /// If there is no such operation, if a property that it needs is missing, or if it has none of
+    /// a name.
     pub fn op(
         &mut self,
         graph: &mut Graph,
@@ -259,10 +269,10 @@ impl<'a> Builder<'a> {
         let value = self.value();
         let mut operation = BytecodeOp {
             operands: operands.to_vec(),
-            results: vec![Definition { value, kind: result }],
+            results: vec![Definition { value, ty: result }],
             ..self.operation(name)
         };
-        if ops::op_named(name).is_some_and(|op| !op.properties.is_empty()) {
+        if !properties.is_empty() || ops::op_named(name).is_some_and(|op| !op.properties.is_empty()) {
             operation.properties = Some(self.properties(name, properties));
         }
         graph.block.operations.push(operation);
@@ -271,9 +281,9 @@ impl<'a> Builder<'a> {
     }
 
     /// A constant from the little-endian bytes of its elements, stored with the operation.
-    pub fn constant(&mut self, graph: &mut Graph, kind: TypeId, bytes: &[u8]) -> ValueId {
+    pub fn constant(&mut self, graph: &mut Graph, ty: TypeId, bytes: &[u8]) -> ValueId {
         let value = self.elements(bytes, false);
-        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], kind)
+        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], ty)
     }
 
     /// Elements as an attribute; with `splat` one element for all.
@@ -282,7 +292,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A constant whose elements are a resource of this name, which borrows them.
-    pub fn weight(&mut self, graph: &mut Graph, key: &str, kind: TypeId, bytes: impl Into<Cow<'a, [u8]>>) -> ValueId {
+    pub fn weight(&mut self, graph: &mut Graph, key: &str, ty: TypeId, bytes: impl Into<Cow<'a, [u8]>>) -> ValueId {
         let key = self.string(key);
         let resource = Resource { key, value: ResourceValue::Blob { alignment: ALIGNMENT, bytes: bytes.into() } };
         let owner = GroupOwner::Dialect(self.dialect);
@@ -293,18 +303,25 @@ impl<'a> Builder<'a> {
         }
         let count: usize = self.file.resources.iter().map(|group| group.resources.len()).sum();
         let value = self.attribute(7, vec![Field::Resource(ResourceId(count as u32 - 1))]);
-        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], kind)
+        self.op(graph, "primitive.constant_v1", &[], &[("value", value)], ty)
     }
 
     /// Ends a function, which gets these outputs, and adds it to the program.
+    ///
+    /// # Panics
+    /// If an output is no value of the function.
     pub fn output(&mut self, graph: Graph, outputs: &[(&str, ValueId)]) {
         let Graph { name, inputs, mut block, types } = graph;
         let values = outputs.iter().map(|(_, value)| *value).collect();
         let end = BytecodeOp { operands: values, ..self.operation("dataflow.output_v1") };
         block.operations.push(end);
-        let operands = block.arguments.iter().map(|argument| argument.definition.kind).collect();
-        let results = outputs.iter().filter_map(|(_, value)| types.get(value).copied()).collect();
-        let function = self.kind(30, vec![Field::Types(results), Field::Types(operands)]);
+        let operands = block.arguments.iter().map(|argument| argument.definition.ty).collect();
+        let type_of = |(output, value): &(&str, ValueId)| match types.get(value) {
+            Some(ty) => *ty,
+            None => panic!("the output `{output}` of `{name}` is no value of the function"),
+        };
+        let results = outputs.iter().map(type_of).collect();
+        let function = self.ty(30, vec![Field::Types(results), Field::Types(operands)]);
         let inputs: Vec<AttributeId> = inputs.iter().map(|name| self.named(name)).collect();
         let outputs: Vec<AttributeId> = outputs.iter().map(|(name, _)| self.named(name)).collect();
         let no = self.integer(0, 1);

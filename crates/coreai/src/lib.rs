@@ -11,10 +11,10 @@
 //!
 //! # fn main() -> Result<(), ferrane_coreai::Error> {
 //! let mut builder = Builder::new();
-//! let kind = builder.tensor(&[Some(2), Some(3)], ElementType::Float16);
-//! let mut graph = builder.graph("main", &[("x", kind)]);
+//! let ty = builder.tensor(&[Some(2), Some(3)], ElementType::Float16);
+//! let mut graph = builder.graph("main", &[("x", ty)]);
 //! let x = graph.inputs()[0];
-//! let sum = builder.op(&mut graph, "primitive.add_v1", &[x, x], &[], kind);
+//! let sum = builder.op(&mut graph, "primitive.add_v1", &[x, x], &[], ty);
 //! builder.output(graph, &[("y", sum)]);
 //! let file = builder.finish().write();
 //!

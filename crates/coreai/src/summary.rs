@@ -1,14 +1,18 @@
 //! What is in a model, for people and as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use crate::bytecode::{Block, Bytecode, BytecodeOp, ResourceValue};
+use ferrane_diag::printable;
+
+use crate::bytecode::{Block, Bytecode, BytecodeOp, OpNameId, ResourceValue, TypeId};
 use crate::dialect::Field;
-use crate::text;
+use crate::text::{self, BoundedText};
 
 /// What is in a program.
+///
+/// Names and types of a hostile file are bounded as its text is: `…` stands for what is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The functions, in the order of the file.
@@ -46,36 +50,15 @@ impl Summary {
                 summary.weights.1 += bytes.len();
             }
         }
-        summary.block(file, &file.body);
-        summary.unknown.sort_unstable();
-        summary.unknown.dedup();
-        summary
-    }
-
-    fn block(&mut self, file: &Bytecode<'_>, block: &Block) {
-        for operation in &block.operations {
-            let known = file.op(operation.name);
-            match known.map(|op| op.spelling) {
-                None => {
-                    let (dialect, name) = file.op_name(operation.name);
-                    self.unknown.push(format!("{dialect}.{name}"));
-                }
-                Some("") => {}
-                Some("coreai.graph") => self.functions.extend(function(file, operation)),
-                Some(name) => *self.operations.entry(name.to_string()).or_default() += 1,
-            }
-            if known.is_none_or(|op| text::shows_regions(op.spelling) || op.spelling.is_empty()) {
-                for inner in operation.regions.iter().flat_map(|region| &region.blocks) {
-                    self.block(file, inner);
-                }
-            }
-        }
+        let mut search = Search { summary, unknown: BTreeSet::new(), text: BoundedText::of(file) };
+        search.block(file, &file.body);
+        search.finish(file)
     }
 
     /// As one JSON object.
     pub fn json(&self) -> Json {
         let ports = |ports: &[(String, String)]| -> Vec<Json> {
-            ports.iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect()
+            ports.iter().map(|(name, ty)| json!({"name": name, "type": ty})).collect()
         };
         let functions: Vec<Json> = self
             .functions
@@ -93,49 +76,120 @@ impl Summary {
     }
 }
 
-/// The signature of a function. `None` if its properties are not known.
-fn function(file: &Bytecode<'_>, operation: &BytecodeOp) -> Option<Signature> {
-    let property = |name| file.attribute(file.property(operation, name)?);
-    let name = match property("name")?.fields.as_slice() {
-        [Field::String(id)] => file.string(*id).into_owned(),
-        _ => return None,
-    };
-    let private = matches!(property("isPrivate")?.fields.as_slice(), [_, _, Field::Bits(1)]);
-    let function = match property("functionType")?.fields.as_slice() {
-        [Field::Type(id)] => *id,
-        _ => return None,
-    };
-    let (results, operands) = match file.kind(function)?.fields.as_slice() {
-        [Field::Types(results), Field::Types(operands)] => (results.clone(), operands.clone()),
-        _ => return None,
-    };
-    let ports = |attributes: &str, types: &[crate::bytecode::TypeId]| -> Vec<(String, String)> {
-        let names = text::port_names(file, file.property(operation, attributes));
-        let name = |index: usize| names.get(index).cloned().flatten().unwrap_or_default();
-        types.iter().enumerate().map(|(index, id)| (name(index), text::kind(file, *id))).collect()
-    };
-    Some(Signature { name, private, inputs: ports("argAttrs", &operands), outputs: ports("resAttrs", &results) })
+/// What was found so far.
+struct Search {
+    summary: Summary,
+    unknown: BTreeSet<OpNameId>,
+    /// Limits the length of names and types.
+    text: BoundedText,
+}
+
+impl Search {
+    fn block(&mut self, file: &Bytecode<'_>, block: &Block) {
+        for operation in &block.operations {
+            let known = file.op(operation.name);
+            match known.map(|op| op.spelling) {
+                None => {
+                    self.unknown.insert(operation.name);
+                }
+                Some("") => {}
+                Some("coreai.graph") => {
+                    let function = self.function(file, operation);
+                    self.summary.functions.extend(function);
+                }
+                Some(name) => match self.summary.operations.get_mut(name) {
+                    Some(count) => *count += 1,
+                    None => drop(self.summary.operations.insert(name.to_string(), 1)),
+                },
+            }
+            if known.is_none_or(|op| text::shows_regions(op.spelling) || op.spelling.is_empty()) {
+                for inner in operation.regions.iter().flat_map(|region| &region.blocks) {
+                    self.block(file, inner);
+                }
+            }
+        }
+    }
+
+    /// The signature of a function. `None` if its properties are not known, or if there is no room.
+    fn function(&mut self, file: &Bytecode<'_>, operation: &BytecodeOp) -> Option<Signature> {
+        let mut property = |name| self.text.attribute(file, file.property(operation, name)?);
+        let name = match property("name")?.fields.as_slice() {
+            [Field::String(id)] => *id,
+            _ => return None,
+        };
+        let private = matches!(property("isPrivate")?.fields.as_slice(), [_, _, Field::Bits(1)]);
+        let function = match property("functionType")?.fields.as_slice() {
+            [Field::Type(id)] => *id,
+            _ => return None,
+        };
+        let (results, operands) = match self.text.ty(file, function)?.fields.as_slice() {
+            [Field::Types(results), Field::Types(operands)] => (results.clone(), operands.clone()),
+            _ => return None,
+        };
+        let name = self.text.apart(|text| text.push_str(&file.string(name)));
+        let inputs = self.ports(file, operation, "argAttrs", &operands);
+        let outputs = self.ports(file, operation, "resAttrs", &results);
+        Some(Signature { name, private, inputs, outputs })
+    }
+
+    /// The names and types of inputs or outputs.
+    fn ports(
+        &mut self,
+        file: &Bytecode<'_>,
+        operation: &BytecodeOp,
+        attributes: &str,
+        types: &[TypeId],
+    ) -> Vec<(String, String)> {
+        let names = text::port_names(file, file.property(operation, attributes), types.len(), &mut self.text);
+        let mut ports = Vec::new();
+        for (index, id) in types.iter().enumerate() {
+            if !self.text.is_open() {
+                ports.push((String::new(), "…".to_string()));
+                break;
+            }
+            let name = names.get(index).copied().flatten();
+            let name = self.text.apart(|text| name.into_iter().for_each(|id| text.push_str(&file.string(id))));
+            ports.push((name, self.text.apart(|text| text::ty(file, *id, text))));
+        }
+        ports
+    }
+
+    fn finish(mut self, file: &Bytecode<'_>) -> Summary {
+        let mut unknown = BTreeSet::new();
+        for id in self.unknown {
+            if !self.text.is_open() {
+                unknown.insert("…".to_string());
+                break;
+            }
+            let (dialect, name) = file.op_name(id);
+            unknown.insert(self.text.apart(|text| text.push_str(&format!("{dialect}.{name}"))));
+        }
+        self.summary.unknown = unknown.into_iter().collect();
+        self.summary
+    }
 }
 
 impl std::fmt::Display for Summary {
+    /// The functions, constants and operations, with control characters in names replaced.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for function in &self.functions {
             let list = |ports: &[(String, String)]| {
-                let one = |(name, kind): &(String, String)| match name.is_empty() {
-                    true => kind.clone(),
-                    false => format!("{name}: {kind}"),
+                let one = |(name, ty): &(String, String)| match name.is_empty() {
+                    true => ty.clone(),
+                    false => format!("{name}: {ty}"),
                 };
                 ports.iter().map(one).collect::<Vec<_>>().join(", ")
             };
             let private = if function.private { "private function" } else { "function" };
-            writeln!(f, "{private} {}({}) -> ({})", function.name, list(&function.inputs), list(&function.outputs))?;
+            let (name, inputs, outputs) = (&function.name, list(&function.inputs), list(&function.outputs));
+            writeln!(f, "{}", printable(&format!("{private} {name}({inputs}) -> ({outputs})")))?;
         }
         writeln!(f, "{} constants outside of the operations, {} bytes", self.weights.0, self.weights.1)?;
         for (name, count) in &self.operations {
             writeln!(f, "  {count:5} {name}")?;
         }
         for name in &self.unknown {
-            writeln!(f, "  not known: {name}")?;
+            writeln!(f, "  not known: {}", printable(name))?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub struct Definition {
     /// The number that operands refer to.
     pub value: ValueId,
     /// The type, which is stated only here: operands have that of their definition.
-    pub kind: TypeId,
+    pub ty: TypeId,
 }
 
 /// The order of the uses of one value of a list of values.
@@ -117,15 +117,21 @@ pub(super) struct Reader {
     scopes: Vec<Scope>,
     values: u32,
     depth: usize,
+    /// The length of all operations in bytes, of which each value takes one or more.
+    length: usize,
+    /// The number of values that open regions announce and do not define yet.
+    owed: usize,
 }
 
 impl Reader {
     pub(super) fn new(tables: Tables) -> Self {
-        Self { tables, scopes: vec![Scope { open: vec![(0, 0)], ..Scope::default() }], values: 0, depth: 0 }
+        let scopes = vec![Scope { open: vec![(0, 0)], ..Scope::default() }];
+        Self { tables, scopes, values: 0, depth: 0, length: 0, owed: 0 }
     }
 
     /// The outermost block, and the number of values of the file.
     pub(super) fn read(mut self, mut cursor: Cursor<'_>) -> Result<(Block, u32)> {
+        self.length = cursor.remaining();
         let (count, has_arguments) = cursor.flagged()?;
         if has_arguments {
             return Err(Error::form(cursor.offset(), "the outermost block has arguments"));
@@ -184,8 +190,8 @@ impl Reader {
             false => None,
         };
         let mut results = Vec::new();
-        for kind in types {
-            results.push(Definition { value: self.define(start)?, kind });
+        for ty in types {
+            results.push(Definition { value: self.define(start)?, ty });
         }
         let (mut regions, mut isolated) = (Vec::new(), false);
         if has(HAS_REGIONS) {
@@ -224,6 +230,7 @@ impl Reader {
         match scope {
             Some((visible, (next, end))) if *next < *end => {
                 *next += 1;
+                self.owed -= 1;
                 Ok(visible[*next - 1])
             }
             _ => Err(Error::form(at, "a region defines more values than it announces")),
@@ -256,8 +263,15 @@ impl Reader {
             return Ok(Region::default());
         }
         let at = cursor.offset();
-        // Each value has a type, which takes a byte or more.
+        // Each value has a type, which takes a byte or more. Regions inside share the bytes of
+        // those around them, so that all of them together announce no more values than there are
+        // bytes.
         let values = cursor.count("values")?;
+        self.owed += values;
+        if self.owed > self.length {
+            let (owed, length) = (self.owed, self.length);
+            return Err(Error::truncated(at, format!("regions announce {owed} values in {length} bytes")));
+        }
         let first = self.values;
         self.values = u32::try_from(values)
             .ok()
@@ -286,13 +300,13 @@ impl Reader {
         if has_arguments {
             for _ in 0..cursor.count("arguments")? {
                 let at = cursor.offset();
-                let (kind, located) = cursor.flagged()?;
-                let kind = TypeId(within(at, kind, self.tables.types, "type")?);
+                let (ty, located) = cursor.flagged()?;
+                let ty = TypeId(within(at, ty, self.tables.types, "type")?);
                 let location = match located {
                     true => Some(AttributeId(cursor.index(self.tables.attributes, "attribute")?)),
                     false => None,
                 };
-                arguments.push(Argument { definition: Definition { value: self.define(at)?, kind }, location });
+                arguments.push(Argument { definition: Definition { value: self.define(at)?, ty }, location });
             }
             match cursor.byte()? {
                 0 => {}
@@ -365,7 +379,7 @@ impl Writer {
                 items.for_each(|item| out.varint(item));
             }
         };
-        list(&mut operation.results.iter().map(|r| u64::from(r.kind.0)));
+        list(&mut operation.results.iter().map(|r| u64::from(r.ty.0)));
         // A value that is defined nowhere is written as the number that no reader accepts.
         list(&mut operation.operands.iter().map(|v| self.names.get(v).copied().unwrap_or(u64::MAX)));
         list(&mut operation.successors.iter().map(|s| u64::from(*s)));
@@ -407,7 +421,7 @@ impl Writer {
             if has_arguments {
                 out.varint(block.arguments.len() as u64);
                 for argument in &block.arguments {
-                    out.flagged(u64::from(argument.definition.kind.0), argument.location.is_some());
+                    out.flagged(u64::from(argument.definition.ty.0), argument.location.is_some());
                     if let Some(location) = argument.location {
                         out.varint(u64::from(location.0));
                     }
@@ -435,5 +449,23 @@ fn write_use_orders(orders: &[UseOrder], values: usize, out: &mut Emitter) {
         }
         out.flagged(order.order.len() as u64, order.pairs);
         order.order.iter().for_each(|item| out.varint(*item));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_regions_share_the_bytes_for_their_values() {
+        // Each operation has a region that announces 600 values and holds the next operation.
+        let mut bytes = vec![0x05];
+        for _ in 0..100 {
+            bytes.extend_from_slice(&[0x01, HAS_REGIONS, 0x01, 0x05, 0x03, 0x62, 0x09, 0x05]);
+        }
+        bytes.resize(1700, 0);
+        let tables = Tables { op_names: 1, attributes: 1, types: 1, properties: 0 };
+        let error = Reader::new(tables).read(Cursor::new(&bytes, 0)).unwrap_err();
+        assert!(error.to_string().contains("regions announce 1800 values in 1700 bytes"), "{error}");
     }
 }

@@ -25,8 +25,8 @@ pub(super) fn section<'a>(cursor: &mut Cursor<'a>, expected: Option<SectionId>) 
     Ok((found, cursor.part(length)?))
 }
 
-/// How many groups of resources a file may have. There is one for each dialect, which is one in
-/// files of coreai-core 1.0.0b3.
+/// How many groups of resources a file may have. Files of coreai-core 1.0.0b3 have one,
+/// that of their only dialect.
 const MAX_GROUPS: usize = 256;
 
 // Kinds of resources (BytecodeFormat, "Resource Section").

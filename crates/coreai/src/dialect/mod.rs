@@ -229,7 +229,7 @@ impl Bytecode<'_> {
     }
 
     /// A type with its fields. `None` if its kind is not known.
-    pub fn kind(&self, id: TypeId) -> Option<Decoded<'_>> {
+    pub fn ty(&self, id: TypeId) -> Option<Decoded<'_>> {
         decode(self, self.types.get(id.0 as usize)?, TYPES)
     }
 

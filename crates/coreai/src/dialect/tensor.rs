@@ -121,7 +121,7 @@ impl Tensor {
 impl Bytecode<'_> {
     /// A type as a tensor. `None` if it is none.
     pub fn tensor(&self, id: TypeId) -> Option<Tensor> {
-        let Decoded { kind, fields } = self.kind(id)?;
+        let Decoded { kind, fields } = self.ty(id)?;
         let (extents, element, encoding) = match fields.as_slice() {
             [Field::Signeds(extents), Field::Type(element)] if kind.code == 2 => (extents, *element, None),
             [Field::Signeds(extents), Field::Type(element), Field::Attribute(encoding)] if kind.code == 3 => {
@@ -129,7 +129,7 @@ impl Bytecode<'_> {
             }
             _ => return None,
         };
-        let element = ElementType::of(self.kind(element)?.kind)?;
+        let element = ElementType::of(self.ty(element)?.kind)?;
         Some(Tensor { shape: extents.iter().map(|n| u64::try_from(*n).ok()).collect(), element, encoding })
     }
 }

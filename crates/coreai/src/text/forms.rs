@@ -1,19 +1,21 @@
 //! Operations whose text has a form of its own.
 
-use super::program::Printer;
-use super::spell::{lists, named_list, nested, string};
-use super::{hex, number, quoted};
-use crate::bytecode::{AttributeId, BytecodeOp, ValueId};
+use super::program::ProgramPrinter;
+use super::spell::{items, named_list, nested, string};
+use super::{DEPTH, comma, hex, number, quoted, separated};
+use crate::bytecode::{AttributeId, BytecodeOp, StringId, ValueId};
 use crate::dialect::Field;
 
 /// Tensors of more elements are printed in hexadecimal, as MLIR does.
 const SPELLED_OUT: usize = 100;
 
-impl Printer<'_, '_> {
+impl ProgramPrinter<'_, '_> {
     /// An operation with a form of its own; `false` if it does not have what the form needs.
+    /// Regions are printed only where that is clear: the other form prints them again, at each
+    /// level.
     // table
     pub(super) fn own(&mut self, operation: &BytecodeOp, spelling: &str, depth: usize) -> bool {
-        let before = self.out.len();
+        let before = self.out.text.len();
         self.push(spelling);
         let done = match (spelling, operation.operands.as_slice()) {
             ("coreai.graph", []) => self.graph(operation, depth),
@@ -143,19 +145,21 @@ impl Printer<'_, '_> {
                 word.is_some()
             }
             ("coreai.invoke", operands) => self.invoke(operation, operands),
-            ("coreai.metal4_kernel", [arguments @ .., _, _, _]) => self.metal_kernel(operation, arguments.len()),
+            ("coreai.metal4_kernel", [_, _, _, ..]) => self.metal_kernel(operation),
             ("coreai.target_spec", []) => self.target_spec(operation),
             ("coreai.delegate", operands) => self.delegate(operation, operands),
             ("coreai.isolated_group", operands) => {
-                let name = self.file.property(operation, "delegate_id").and_then(|id| string(self.file, id));
-                self.push("<");
-                quoted(self.file.strings.get(name.map_or(0, |id| id.0 as usize)).map_or(&[], |s| s), &mut self.out);
-                self.push(">(");
-                self.values(operands);
-                self.push(")");
-                self.signature(operation, " -> ");
-                self.push(" ");
-                self.regions(operation, "", depth);
+                let name = self.string(operation, "delegate_id");
+                if let Some(name) = name {
+                    self.push("<");
+                    quoted(self.file.string_bytes(name), &mut self.out);
+                    self.push(">(");
+                    self.values(operands);
+                    self.push(")");
+                    self.signature(operation, " -> ");
+                    self.push(" ");
+                    self.regions(operation, "", depth);
+                }
                 name.is_some()
             }
             ("coreai.if", [condition]) => {
@@ -189,63 +193,68 @@ impl Printer<'_, '_> {
         done
     }
 
+    /// The string that a property holds.
+    fn string(&mut self, operation: &BytecodeOp, property: &str) -> Option<StringId> {
+        string(self.file, self.file.property(operation, property)?, &mut self.out)
+    }
+
     fn graph(&mut self, operation: &BytecodeOp, depth: usize) -> bool {
         let file = self.file;
-        let flag = |name| {
-            let decoded = file.attribute(file.property(operation, name)?)?;
-            matches!(decoded.fields.as_slice(), [_, _, Field::Bits(1)]).then_some(())
-        };
         let function = (|| {
-            let id = match file.attribute(file.property(operation, "functionType")?)?.fields.as_slice() {
+            let id = match self.out.attribute(file, file.property(operation, "functionType")?)?.fields.as_slice() {
                 [Field::Type(id)] => *id,
                 _ => return None,
             };
-            match file.kind(id)?.fields.as_slice() {
+            match self.out.ty(file, id)?.fields.as_slice() {
                 [Field::Types(results), Field::Types(_)] => Some(results.clone()),
                 _ => None,
             }
         })();
-        let name = file.property(operation, "name").and_then(|id| string(file, id));
+        let name = self.string(operation, "name");
         let (Some(results), Some(name), [region]) = (function, name, operation.regions.as_slice()) else {
             return false;
         };
         let [block] = region.blocks.as_slice() else { return false };
         for (property, word) in [("isPrivate", " private"), ("externalize", " externalize"), ("noInline", " noinline")]
         {
-            if flag(property).is_some() {
+            let decoded = file.property(operation, property).and_then(|id| self.out.attribute(file, id));
+            if decoded.is_some_and(|decoded| matches!(decoded.fields.as_slice(), [_, _, Field::Bits(1)])) {
                 self.push(word);
             }
         }
         self.push(" @");
         self.push(&file.string(name));
         self.push("(");
-        let attributes = lists(file, file.property(operation, "argAttrs"));
+        let attributes = items(file, file.property(operation, "argAttrs"), &mut self.out);
         for (index, argument) in block.arguments.iter().enumerate() {
             self.push(if index > 0 { ", " } else { "" });
             self.value(argument.definition.value);
             self.push(": ");
-            self.kind(argument.definition.kind);
-            self.dictionary(attributes.get(index));
+            self.ty(argument.definition.ty);
+            self.dictionary(attributes.get(index).copied());
         }
         self.push(")");
         if !results.is_empty() {
-            let attributes = lists(file, file.property(operation, "resAttrs"));
-            let bare = results.len() == 1 && attributes.first().is_none_or(Vec::is_empty);
+            let attributes = items(file, file.property(operation, "resAttrs"), &mut self.out);
+            let bare = results.len() == 1 && items(file, attributes.first().copied(), &mut self.out).is_empty();
             self.push(if bare { " -> " } else { " -> (" });
             for (index, id) in results.iter().enumerate() {
+                if !self.out.is_open() {
+                    break;
+                }
                 self.push(if index > 0 { ", " } else { "" });
-                self.kind(*id);
-                self.dictionary(attributes.get(index));
+                self.ty(*id);
+                self.dictionary(attributes.get(index).copied());
             }
             self.push(if bare { "" } else { ")" });
         }
         if let Some(id) = file.property(operation, "compositeDecl") {
             self.push(" attributes {composite_decl = #coreai.composite_declaration<");
-            match file.attribute(id).as_ref().map(|d| d.fields.as_slice()) {
+            match self.out.attribute(file, id).as_ref().map(|d| d.fields.as_slice()) {
                 Some([Field::String(name), Field::Attributes(items)]) => {
                     quoted(file.string_bytes(*name), &mut self.out);
                     self.push(" = ");
-                    named_list(file, items, &mut self.budget, &mut self.out);
+                    named_list(file, items, &mut self.out);
                 }
                 _ => return false,
             }
@@ -261,16 +270,18 @@ impl Printer<'_, '_> {
     }
 
     /// ` {name = value}`, if there are any.
-    fn dictionary(&mut self, items: Option<&Vec<AttributeId>>) {
-        if let Some(items) = items.filter(|items| !items.is_empty()) {
+    fn dictionary(&mut self, id: Option<AttributeId>) {
+        let items = items(self.file, id, &mut self.out);
+        if !items.is_empty() {
             self.push(" ");
-            named_list(self.file, items, &mut self.budget, &mut self.out);
+            named_list(self.file, &items, &mut self.out);
         }
     }
 
     fn constant(&mut self, operation: &BytecodeOp) -> bool {
         let file = self.file;
-        let Some(decoded) = file.property(operation, "value").and_then(|id| file.attribute(id)) else { return false };
+        let value = file.property(operation, "value").and_then(|id| self.out.attribute(file, id));
+        let Some(decoded) = value else { return false };
         let [result] = operation.results.as_slice() else { return false };
         match decoded.fields.as_slice() {
             [Field::Resource(id)] => {
@@ -278,7 +289,8 @@ impl Printer<'_, '_> {
                 self.push(&format!(" dense_resource<{key}>"));
             }
             [Field::Byte(splat), Field::Bytes(bytes)] => {
-                let Some(tensor) = file.tensor(result.kind) else { return false };
+                self.out.charge(file.types.get(result.ty.0 as usize).map_or(0, |entry| entry.bytes.len()));
+                let Some(tensor) = file.tensor(result.ty).filter(|t| t.shape.len() <= DEPTH) else { return false };
                 let size = tensor.element.size();
                 let items: Vec<&[u8]> = bytes.chunks_exact(size).collect();
                 let count = tensor.count();
@@ -308,21 +320,18 @@ impl Printer<'_, '_> {
     fn invoke(&mut self, operation: &BytecodeOp, operands: &[ValueId]) -> bool {
         let file = self.file;
         let callee = (|| {
-            let value = match file.attribute(file.property(operation, "callee")?)?.fields.as_slice() {
+            let value = match self.out.attribute(file, file.property(operation, "callee")?)?.fields.as_slice() {
                 [Field::Attribute(value), Field::Type(_)] => *value,
                 _ => return None,
             };
-            match file.attribute(value)?.fields.as_slice() {
+            match self.out.attribute(file, value)?.fields.as_slice() {
                 [Field::Strings(names)] => Some(names.clone()),
                 _ => None,
             }
         })();
         let Some(callee) = callee else { return false };
-        self.push(" ");
-        for (index, name) in callee.iter().enumerate() {
-            self.push(if index > 0 { "::@" } else { "@" });
-            self.push(&file.string(*name));
-        }
+        self.push(if callee.is_empty() { " " } else { " @" });
+        separated(&mut self.out, "::@", callee, &mut |out, name| out.push_str(&file.string(name)));
         self.push("(");
         self.values(operands);
         self.push(") ");
@@ -332,19 +341,21 @@ impl Printer<'_, '_> {
 
     fn target_spec(&mut self, operation: &BytecodeOp) -> bool {
         let file = self.file;
-        let spec = file.property(operation, "spec").and_then(|id| file.attribute(id));
+        let spec = file.property(operation, "spec").and_then(|id| self.out.attribute(file, id));
         let Some([Field::Attribute(triple), Field::Attribute(soc), Field::Attribute(options)]) =
             spec.as_ref().map(|decoded| decoded.fields.as_slice())
         else {
             return false;
         };
-        let options = match file.attribute(*options).as_ref().map(|decoded| decoded.fields.as_slice()) {
+        let options = match self.out.attribute(file, *options).as_ref().map(|decoded| decoded.fields.as_slice()) {
             Some([Field::Attributes(items)]) => items.clone(),
             _ => return false,
         };
-        let (Some(triple), Some(soc), Some(word)) =
-            (string(file, *triple), string(file, *soc), self.chosen(operation, "compilation"))
-        else {
+        let (Some(triple), Some(soc), Some(word)) = (
+            string(file, *triple, &mut self.out),
+            string(file, *soc, &mut self.out),
+            self.chosen(operation, "compilation"),
+        ) else {
             return false;
         };
         self.push("{spec = <triple = ");
@@ -352,19 +363,21 @@ impl Printer<'_, '_> {
         self.push(", soc = ");
         quoted(file.string_bytes(soc), &mut self.out);
         self.push(", delegateOptions = ");
-        named_list(file, &options, &mut self.budget, &mut self.out);
+        named_list(file, &options, &mut self.out);
         self.push(&format!(">, compilation = <{word}>}}"));
         true
     }
 
     fn delegate(&mut self, operation: &BytecodeOp, operands: &[ValueId]) -> bool {
         let file = self.file;
-        let bytes = file.property(operation, "resource").and_then(|id| file.attribute(id));
-        let name = file.property(operation, "delegate_id").and_then(|id| string(file, id));
+        let bytes = file.property(operation, "resource").and_then(|id| self.out.attribute(file, id));
+        let name = self.string(operation, "delegate_id");
         // Other phases and further attributes have forms that no sample shows.
         let usual = self.chosen(operation, "lifecycle").is_some()
             && file.property(operation, "delegate_attrs").is_none()
-            && ["arg_attrs", "res_attrs"].iter().all(|name| lists(file, file.property(operation, name)).is_empty());
+            && ["arg_attrs", "res_attrs"]
+                .iter()
+                .all(|name| items(file, file.property(operation, name), &mut self.out).is_empty());
         let (Some(name), Some([Field::Byte(0), Field::Bytes(bytes)]), true) =
             (name, bytes.as_ref().map(|decoded| decoded.fields.as_slice()), usual)
         else {
@@ -374,17 +387,18 @@ impl Printer<'_, '_> {
         quoted(file.string_bytes(name), &mut self.out);
         self.push(">(");
         self.values(operands);
-        let bytes: Vec<String> = bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
-        self.push(&format!(") {{resource = array<i8: {}>}}", bytes.join(", ")));
+        self.push(") {resource = array<i8: ");
+        comma(&mut self.out, bytes.iter(), |out, byte| out.push_str(&byte.cast_signed().to_string()));
+        self.push(">}");
         self.signature(operation, " -> ");
         true
     }
 
-    fn metal_kernel(&mut self, operation: &BytecodeOp, arguments: usize) -> bool {
+    fn metal_kernel(&mut self, operation: &BytecodeOp) -> bool {
         let file = self.file;
-        // One shape for each result precedes nothing else.
+        // The last operands are the shapes of the results, one each.
         let shapes = operation.results.len();
-        let Some(split) = (arguments + 3).checked_sub(shapes + 2) else { return false };
+        let Some(split) = operation.operands.len().checked_sub(shapes + 2) else { return false };
         let (kernel, rest) = operation.operands.split_at(split);
         let [grid, group, shapes @ ..] = rest else { return false };
         self.push(" kernel_args(");
@@ -395,7 +409,7 @@ impl Printer<'_, '_> {
         self.values(shapes);
         self.push(") {");
         for (index, name) in ["kernel_name", "kernel_source"].into_iter().enumerate() {
-            let Some(id) = file.property(operation, name).and_then(|id| string(file, id)) else { return false };
+            let Some(id) = self.string(operation, name) else { return false };
             self.push(if index > 0 { ", " } else { "" });
             self.push(&format!("{name} = "));
             quoted(file.string_bytes(id), &mut self.out);

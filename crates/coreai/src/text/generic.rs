@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{Budget, comma, hex, number, quoted};
+use super::{BoundedText, comma, hex, number, quoted, separated};
 use crate::bytecode::{AttributeId, Block, Bytecode, BytecodeOp, Definition, Region, StringId, TypeId, ValueId};
 use crate::dialect::{Decoded, Field, words};
 
@@ -22,7 +22,7 @@ pub enum Locations {
 /// The text of a file in MLIR's generic form.
 pub fn generic(file: &Bytecode<'_>, locations: Locations) -> String {
     let names = names(&file.body);
-    let mut printer = Printer { file, locations, names, budget: Budget::of(file), out: String::new() };
+    let mut printer = GenericPrinter { file, locations, names, out: BoundedText::of(file) };
     printer.out.push_str("\"builtin.module\"() ({\n");
     for operation in &file.body.operations {
         printer.operation(operation, 1);
@@ -32,7 +32,7 @@ pub fn generic(file: &Bytecode<'_>, locations: Locations) -> String {
         printer.out.push_str(" loc(\"-\":0:0)");
     }
     printer.out.push('\n');
-    printer.out
+    printer.out.finish()
 }
 
 /// A value in text.
@@ -41,7 +41,7 @@ struct Name {
     text: String,
     /// The index among several results.
     index: Option<usize>,
-    kind: TypeId,
+    ty: TypeId,
 }
 
 /// The names of values. Regions are numbered last first, and numbers are not used again, as MLIR's
@@ -52,15 +52,15 @@ fn names(body: &Block) -> HashMap<ValueId, Name> {
     while let Some(blocks) = open.pop() {
         for block in blocks {
             for argument in &block.arguments {
-                let Definition { value, kind } = argument.definition;
-                names.insert(value, Name { text: format!("%arg{arguments}"), index: None, kind });
+                let Definition { value, ty } = argument.definition;
+                names.insert(value, Name { text: format!("%arg{arguments}"), index: None, ty });
                 arguments += 1;
             }
             for operation in &block.operations {
                 let several = operation.results.len() > 1;
                 for (index, result) in operation.results.iter().enumerate() {
                     let index = several.then_some(index);
-                    names.insert(result.value, Name { text: format!("%{results}"), index, kind: result.kind });
+                    names.insert(result.value, Name { text: format!("%{results}"), index, ty: result.ty });
                 }
                 results += usize::from(!operation.results.is_empty());
             }
@@ -70,17 +70,16 @@ fn names(body: &Block) -> HashMap<ValueId, Name> {
     names
 }
 
-struct Printer<'f, 'a> {
+struct GenericPrinter<'f, 'a> {
     file: &'f Bytecode<'a>,
     locations: Locations,
     names: HashMap<ValueId, Name>,
-    budget: Budget,
-    out: String,
+    out: BoundedText,
 }
 
-impl Printer<'_, '_> {
+impl GenericPrinter<'_, '_> {
     fn indent(&mut self, depth: usize) {
-        self.out.extend(std::iter::repeat_n("  ", depth));
+        self.out.push_str(&"  ".repeat(depth));
     }
 
     fn value(&mut self, value: ValueId) {
@@ -93,8 +92,7 @@ impl Printer<'_, '_> {
 
     fn operation(&mut self, operation: &BytecodeOp, depth: usize) {
         self.indent(depth);
-        if !self.budget.is_open(&self.out) {
-            self.out.push_str("…\n");
+        if !self.out.is_open() {
             return;
         }
         self.definitions(&operation.results);
@@ -110,7 +108,7 @@ impl Printer<'_, '_> {
             comma(&mut self.out, &operation.successors, |out, block| out.push_str(&format!("^bb{block}")));
             self.out.push(']');
         }
-        properties(self.file, operation, &mut self.budget, &mut self.out);
+        properties(self.file, operation, &mut self.out);
         if !operation.regions.is_empty() {
             self.out.push_str(" (");
             for (index, region) in operation.regions.iter().enumerate() {
@@ -121,7 +119,7 @@ impl Printer<'_, '_> {
         }
         if let Some(attributes) = operation.attributes {
             self.out.push(' ');
-            attribute(self.file, attributes, &mut self.budget, &mut self.out);
+            attribute(self.file, attributes, &mut self.out);
         }
         self.out.push_str(" : (");
         self.operand_types(operation);
@@ -129,8 +127,7 @@ impl Printer<'_, '_> {
         let one = operation.results.len() == 1;
         self.out.push_str(if one { "" } else { "(" });
         let file = self.file;
-        let budget = &mut self.budget;
-        comma(&mut self.out, &operation.results, |out, result| kind(file, result.kind, budget, out));
+        comma(&mut self.out, &operation.results, |out, result| ty(file, result.ty, out));
         self.out.push_str(if one { "" } else { ")" });
         self.location(Some(operation.location));
         self.out.push('\n');
@@ -152,7 +149,7 @@ impl Printer<'_, '_> {
         for (index, operand) in operation.operands.iter().enumerate() {
             self.out.push_str(if index > 0 { ", " } else { "" });
             match self.names.get(operand) {
-                Some(name) => kind(file, name.kind, &mut self.budget, &mut self.out),
+                Some(name) => ty(file, name.ty, &mut self.out),
                 None => self.out.push_str("<<UNKNOWN TYPE>>"),
             }
         }
@@ -170,7 +167,7 @@ impl Printer<'_, '_> {
                         self.out.push_str(if index > 0 { ", " } else { "" });
                         self.value(argument.definition.value);
                         self.out.push_str(": ");
-                        kind(self.file, argument.definition.kind, &mut self.budget, &mut self.out);
+                        ty(self.file, argument.definition.ty, &mut self.out);
                         self.location(argument.location);
                     }
                     self.out.push(')');
@@ -192,7 +189,7 @@ impl Printer<'_, '_> {
         match location {
             Some(id) => {
                 self.out.push_str(" loc(");
-                attribute(self.file, id, &mut self.budget, &mut self.out);
+                attribute(self.file, id, &mut self.out);
                 self.out.push(')');
             }
             None => self.out.push_str(" loc(unknown)"),
@@ -201,7 +198,7 @@ impl Printer<'_, '_> {
 }
 
 /// The properties of an operation, if it has any; bytes if they are not known.
-pub(super) fn properties(file: &Bytecode<'_>, operation: &BytecodeOp, budget: &mut Budget, out: &mut String) {
+pub(super) fn properties(file: &Bytecode<'_>, operation: &BytecodeOp, out: &mut BoundedText) {
     let Some(index) = operation.properties else { return };
     out.push_str(" <{");
     match file.properties_of(operation) {
@@ -209,7 +206,7 @@ pub(super) fn properties(file: &Bytecode<'_>, operation: &BytecodeOp, budget: &m
             let present = properties.into_iter().filter_map(|property| Some((property.name, property.value?)));
             comma(out, present, |out, (name, value)| {
                 out.push_str(&format!("{name} = "));
-                attribute(file, value, budget, out);
+                attribute(file, value, out);
             });
         }
         None => {
@@ -222,28 +219,31 @@ pub(super) fn properties(file: &Bytecode<'_>, operation: &BytecodeOp, budget: &m
 }
 
 /// An attribute with its dialect.
-pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, budget: &mut Budget, out: &mut String) {
-    match file.attribute(id) {
+pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, out: &mut BoundedText) {
+    match out.attribute(file, id) {
         Some(decoded) => {
             if !matches!(decoded.kind.name, "debuginfo.file_v1" | "debuginfo.source_v1") {
                 out.push_str(&format!("#aicode.{}", decoded.kind.name));
             }
-            fields(file, &decoded, budget, out);
+            fields(file, &decoded, out);
         }
         None => raw(file, file.attributes.get(id.0 as usize), '#', out),
     }
 }
 
 /// An attribute where its kind is clear, so that its name is left out.
-fn inner(file: &Bytecode<'_>, id: AttributeId, budget: &mut Budget, out: &mut String) {
-    match file.attribute(id) {
-        Some(decoded) => fields(file, &decoded, budget, out),
+fn inner(file: &Bytecode<'_>, id: AttributeId, out: &mut BoundedText) {
+    match out.attribute(file, id) {
+        Some(decoded) => fields(file, &decoded, out),
         None => raw(file, file.attributes.get(id.0 as usize), '#', out),
     }
 }
 
-fn raw(file: &Bytecode<'_>, entry: Option<&crate::bytecode::EncodedEntry<'_>>, sigil: char, out: &mut String) {
+fn raw(file: &Bytecode<'_>, entry: Option<&crate::bytecode::EncodedEntry<'_>>, sigil: char, out: &mut BoundedText) {
     let Some(entry) = entry else { return };
+    if !out.is_open() {
+        return out.push_str("");
+    }
     if !entry.custom {
         out.push_str(&String::from_utf8_lossy(&entry.bytes));
         return;
@@ -254,24 +254,24 @@ fn raw(file: &Bytecode<'_>, entry: Option<&crate::bytecode::EncodedEntry<'_>>, s
 }
 
 /// The fields of an attribute in angle brackets.
-fn fields(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budget, out: &mut String) {
-    if !budget.enter(out) {
+fn fields(file: &Bytecode<'_>, decoded: &Decoded<'_>, out: &mut BoundedText) {
+    if !out.enter() {
         out.push_str("<…>");
         return;
     }
     if !decoded.fields.is_empty() {
         out.push('<');
-        attribute_body(file, decoded, budget, out);
+        attribute_body(file, decoded, out);
         out.push('>');
     } else if decoded.kind.name != "unit_v1" {
         out.push_str("<>");
     }
-    budget.leave();
+    out.leave();
 }
 
 // table
-fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budget, out: &mut String) {
-    let string = |id: &StringId, out: &mut String| quoted(file.string_bytes(*id), out);
+fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, out: &mut BoundedText) {
+    let string = |id: &StringId, out: &mut BoundedText| quoted(file.string_bytes(*id), out);
     match (decoded.kind.name, decoded.fields.as_slice()) {
         ("serialization.string", [Field::String(id)]) => string(id, out),
         ("serialization.integer", [Field::Unsigned(width), Field::Byte(unsigned), Field::Bits(bits)]) => {
@@ -282,11 +282,11 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
         ("serialization.float", [Field::Unsigned(width), Field::Bits(bits)]) => {
             out.push_str(&format!("({width}bit) {}", number::float(*bits, *width)));
         }
-        ("serialization.type", [Field::Type(id)]) => kind(file, *id, budget, out),
+        ("serialization.type", [Field::Type(id)]) => ty(file, *id, out),
         ("serialization.array", [Field::Attributes(items)]) if items.is_empty() => {}
         ("serialization.array", [Field::Attributes(items)]) => {
             out.push('[');
-            comma(out, items, |out, id| attribute(file, *id, budget, out));
+            comma(out, items, |out, id| attribute(file, *id, out));
             out.push(']');
         }
         ("serialization.dense_elements", [Field::Byte(splat), Field::Bytes(bytes)]) => {
@@ -301,12 +301,12 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
         ("serialization.opaque", [Field::String(name), Field::Attributes(items)]) => {
             string(name, out);
             out.push_str(" = [");
-            comma(out, items, |out, id| attribute(file, *id, budget, out));
+            comma(out, items, |out, id| attribute(file, *id, out));
             out.push(']');
         }
         ("serialization.dictionary", [Field::Attributes(items)]) => {
             out.push('{');
-            comma(out, items, |out, id| inner(file, *id, budget, out));
+            comma(out, items, |out, id| inner(file, *id, out));
             out.push('}');
         }
         (
@@ -320,16 +320,13 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
             out.push_str(&format!("AX{}, rowAlignmentsPerPlane: {rows:?}", word(decoded, *backing)));
         }
         ("symbol_ref_v1", [Field::Strings(names)]) => {
-            for (index, name) in names.iter().enumerate() {
-                out.push_str(if index > 0 { "::" } else { "" });
-                out.push_str(&file.string(*name));
-            }
+            separated(out, "::", names, &mut |out, name| out.push_str(&file.string(*name)));
         }
         ("param.constant_v1", [Field::Attribute(value), Field::Type(id)]) => {
             out.push_str("binding{ [");
-            attribute(file, *value, budget, out);
+            attribute(file, *value, out);
             out.push_str("] : ");
-            kind(file, *id, budget, out);
+            ty(file, *id, out);
             out.push_str(" }");
         }
         (
@@ -349,7 +346,7 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
         ("execution.target_spec_v1", [Field::Attribute(triple), Field::Attribute(soc), Field::Attribute(options)]) => {
             for (name, id) in [("triple = ", triple), (", soc = ", soc), (", delegateOptions = ", options)] {
                 out.push_str(name);
-                inner(file, *id, budget, out);
+                inner(file, *id, out);
             }
         }
         ("debuginfo.file_v1", [Field::String(name), Field::String(folder), Field::String(hash)]) => {
@@ -362,7 +359,7 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
         }
         ("debuginfo.source_v1", [Field::Attribute(source), rest @ ..]) => {
             out.push_str("file = ");
-            inner(file, *source, budget, out);
+            inner(file, *source, out);
             for (name, field) in ["startLine", "startColumn", "endLine", "endColumn"].iter().zip(rest) {
                 if let Field::Unsigned(value) = field {
                     out.push_str(&format!(", {name} = {value}"));
@@ -383,24 +380,24 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
             out.push_str("sourceLanguage = ");
             string(language, out);
             out.push_str(", file = ");
-            inner(file, *source, budget, out);
+            inner(file, *source, out);
             out.push_str(", producer = ");
             string(producer, out);
             out.push_str(&format!(", optimized = {}, flags = ", *optimized != 0));
             string(flags, out);
             if !files.is_empty() {
                 out.push_str(", allFiles = ");
-                comma(out, files, |out, id| inner(file, *id, budget, out));
+                comma(out, files, |out, id| inner(file, *id, out));
             }
         }
         ("debuginfo.metadata_value_v1", [Field::Attribute(value)]) => {
             out.push_str("value = ");
-            attribute(file, *value, budget, out);
+            attribute(file, *value, out);
         }
         ("debuginfo.metadata_v1", [Field::String(name), Field::Attribute(value)]) => {
             string(name, out);
             out.push_str(": ");
-            inner(file, *value, budget, out);
+            inner(file, *value, out);
         }
         (
             "debuginfo.subprogram_v1",
@@ -414,11 +411,11 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
             ],
         ) => {
             out.push_str("typeAttr = ");
-            kind(file, *id, budget, out);
+            ty(file, *id, out);
             out.push_str(", compileUnit = ");
-            attribute(file, *unit, budget, out);
+            attribute(file, *unit, out);
             out.push_str(", file = ");
-            inner(file, *source, budget, out);
+            inner(file, *source, out);
             out.push_str(", name = ");
             string(name, out);
             out.push_str(", linkageName = ");
@@ -429,16 +426,16 @@ fn attribute_body(file: &Bytecode<'_>, decoded: &Decoded<'_>, budget: &mut Budge
             [Field::Attribute(source), Field::Attribute(scope), Field::Attributes(fused), Field::Attributes(metadata)],
         ) => {
             out.push_str("src = ");
-            inner(file, *source, budget, out);
+            inner(file, *source, out);
             out.push_str(", scope = ");
-            attribute(file, *scope, budget, out);
+            attribute(file, *scope, out);
             if !fused.is_empty() {
                 out.push_str(", fusedWith = ");
-                comma(out, fused, |out, id| inner(file, *id, budget, out));
+                comma(out, fused, |out, id| inner(file, *id, out));
             }
             if !metadata.is_empty() {
                 out.push_str(", metadata = ");
-                comma(out, metadata, |out, id| inner(file, *id, budget, out));
+                comma(out, metadata, |out, id| inner(file, *id, out));
             }
         }
         _ => {}
@@ -451,8 +448,8 @@ fn word(decoded: &Decoded<'_>, choice: u64) -> String {
 }
 
 /// A type with its dialect.
-pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &mut String) {
-    let Some(decoded) = file.kind(id) else {
+pub(super) fn ty(file: &Bytecode<'_>, id: TypeId, out: &mut BoundedText) {
+    let Some(decoded) = out.ty(file, id) else {
         raw(file, file.types.get(id.0 as usize), '!', out);
         return;
     };
@@ -460,7 +457,7 @@ pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &m
     if decoded.fields.is_empty() {
         return;
     }
-    if !budget.enter(out) {
+    if !out.enter() {
         out.push_str("<…>");
         return;
     }
@@ -472,42 +469,45 @@ pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &m
                 comma(out, extents, |out, n| out.push_str(&n.to_string()));
                 out.push_str("] : ");
             }
-            kind(file, *element, budget, out);
+            ty(file, *element, out);
             if let [Field::Attribute(encoding)] = rest {
                 out.push_str(", ");
-                attribute(file, *encoding, budget, out);
+                attribute(file, *encoding, out);
             }
         }
         ("function_v1", [Field::Types(results), Field::Types(operands)]) => {
             for (name, list) in [("(operands ", operands), (" -> (results ", results)] {
                 out.push_str(if list.is_empty() { name.split_inclusive('(').next().unwrap_or("(") } else { name });
-                comma(out, list, |out, id| kind(file, *id, budget, out));
+                comma(out, list, |out, id| ty(file, *id, out));
                 out.push(')');
             }
         }
         ("image_v1", [Field::Attribute(format), Field::Unsigned(height), Field::Unsigned(width), rest @ ..]) => {
-            inner(file, *format, budget, out);
+            inner(file, *format, out);
             out.push_str(&format!(" x {height} x {width}"));
             if let [Field::Attribute(limits)] = rest {
                 out.push_str(", image_constraints = ");
-                inner(file, *limits, budget, out);
+                inner(file, *limits, out);
             }
         }
         ("debuginfo.unresolved_v1", [Field::Type(id)]) => {
             out.push_str("wrappedType = ");
-            kind(file, *id, budget, out);
+            ty(file, *id, out);
         }
-        (_, [Field::Type(id)]) => kind(file, *id, budget, out),
+        (_, [Field::Type(id)]) => ty(file, *id, out),
         _ => {}
     }
     out.push('>');
-    budget.leave();
+    out.leave();
 }
 
 /// Bytes in base 64.
-fn base64(bytes: &[u8], out: &mut String) {
+fn base64(bytes: &[u8], out: &mut BoundedText) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for chunk in bytes.chunks(3) {
+        if !out.is_open() {
+            return out.push_str("");
+        }
         let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
             match place <= chunk.len() {

@@ -7,23 +7,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Budget;
-use super::generic;
-use super::spell::kind;
+use super::spell::ty;
+use super::{BoundedText, generic};
 use crate::bytecode::{Block, Bytecode, BytecodeOp, Region, TypeId, ValueId};
 use crate::dialect::ops::Form;
 use crate::dialect::{Decoded, Field, words};
 
 /// The text of a program.
 pub fn program(file: &Bytecode<'_>) -> String {
-    let mut printer = Printer {
+    let mut printer = ProgramPrinter {
         file,
         names: HashMap::new(),
         types: HashMap::new(),
         taken: HashSet::new(),
-        budget: Budget::of(file),
-        out: String::from("module {\n"),
+        out: BoundedText::of(file),
     };
+    printer.push("module {\n");
     for operation in &file.body.operations {
         match file.op(operation.name) {
             // The enclosing operation has no place in the text.
@@ -35,8 +34,8 @@ pub fn program(file: &Bytecode<'_>) -> String {
             _ => printer.outermost(operation),
         }
     }
-    printer.out.push_str("}\n");
-    printer.out
+    printer.push("}\n");
+    printer.out.finish()
 }
 
 /// What the next values of a region are called.
@@ -47,14 +46,13 @@ struct Numbers {
     conflicts: usize,
 }
 
-pub(super) struct Printer<'f, 'a> {
+pub(super) struct ProgramPrinter<'f, 'a> {
     pub(super) file: &'f Bytecode<'a>,
     names: HashMap<ValueId, String>,
     pub(super) types: HashMap<ValueId, TypeId>,
     /// Names that are no numbers and can be seen where values are being named.
     taken: HashSet<String>,
-    pub(super) budget: Budget,
-    pub(super) out: String,
+    pub(super) out: BoundedText,
 }
 
 /// The names of results that have names.
@@ -80,7 +78,7 @@ pub(crate) fn shows_regions(spelling: &str) -> bool {
     )
 }
 
-impl Printer<'_, '_> {
+impl ProgramPrinter<'_, '_> {
     pub(super) fn outermost(&mut self, operation: &BytecodeOp) {
         for region in &operation.regions {
             self.name(region, Numbers::default());
@@ -108,7 +106,7 @@ impl Printer<'_, '_> {
         for block in &region.blocks {
             for argument in &block.arguments {
                 self.names.insert(argument.definition.value, format!("%arg{}", numbers.arguments));
-                self.types.insert(argument.definition.value, argument.definition.kind);
+                self.types.insert(argument.definition.value, argument.definition.ty);
                 numbers.arguments += 1;
             }
             for operation in &block.operations {
@@ -125,7 +123,7 @@ impl Printer<'_, '_> {
                         None => format!("%{}", numbers.results),
                     };
                     self.names.insert(result.value, name);
-                    self.types.insert(result.value, result.kind);
+                    self.types.insert(result.value, result.ty);
                 }
                 numbers.results += usize::from(own.is_empty() && !operation.results.is_empty());
             }
@@ -143,7 +141,7 @@ impl Printer<'_, '_> {
     }
 
     pub(super) fn indent(&mut self, depth: usize) {
-        self.out.extend(std::iter::repeat_n("  ", depth));
+        self.push(&"  ".repeat(depth));
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -162,8 +160,8 @@ impl Printer<'_, '_> {
         }
     }
 
-    pub(super) fn kind(&mut self, id: TypeId) {
-        kind(self.file, id, &mut self.budget, &mut self.out);
+    pub(super) fn ty(&mut self, id: TypeId) {
+        ty(self.file, id, &mut self.out);
     }
 
     /// The types of values, with commas.
@@ -176,7 +174,7 @@ impl Printer<'_, '_> {
 
     pub(super) fn type_of(&mut self, value: ValueId) {
         match self.types.get(&value) {
-            Some(id) => self.kind(*id),
+            Some(id) => self.ty(*id),
             None => self.push("<<UNKNOWN TYPE>>"),
         }
     }
@@ -192,7 +190,7 @@ impl Printer<'_, '_> {
     pub(super) fn listed_result_types(&mut self, operation: &BytecodeOp) {
         for (index, result) in operation.results.iter().enumerate() {
             self.push(if index > 0 { ", " } else { "" });
-            self.kind(result.kind);
+            self.ty(result.ty);
         }
     }
 
@@ -207,8 +205,7 @@ impl Printer<'_, '_> {
 
     pub(super) fn operation(&mut self, operation: &BytecodeOp, depth: usize) {
         self.indent(depth);
-        if !self.budget.is_open(&self.out) {
-            self.push("…\n");
+        if !self.out.is_open() {
             return;
         }
         let op = self.file.op(operation.name);
@@ -228,7 +225,7 @@ impl Printer<'_, '_> {
             }
             self.push(" -> ");
             match (spelling, operation.results.as_slice()) {
-                ("coreai.tensor_to_image", [result]) => self.short_type(Some(result.kind)),
+                ("coreai.tensor_to_image", [result]) => self.short_type(Some(result.ty)),
                 _ => self.result_types(operation),
             }
         } else if plain {
@@ -259,11 +256,11 @@ impl Printer<'_, '_> {
 
     /// A type whose dialect and name are left out, because the operation implies them.
     pub(super) fn short_type(&mut self, id: Option<TypeId>) {
-        let mut text = String::new();
+        let before = self.out.text.len();
         if let Some(id) = id {
-            kind(self.file, id, &mut self.budget, &mut text);
+            self.ty(id);
         }
-        self.push(text.strip_prefix("!coreai.image").or(text.strip_prefix("!coreai.handle")).unwrap_or(&text));
+        self.out.strip(before, &["!coreai.image", "!coreai.handle"]);
     }
 
     pub(super) fn words(&mut self, words: &[(&str, ValueId)]) {
@@ -274,8 +271,8 @@ impl Printer<'_, '_> {
     }
 
     /// The word for a property that is a choice.
-    pub(super) fn chosen(&self, operation: &BytecodeOp, property: &str) -> Option<String> {
-        let Decoded { kind, fields } = self.file.attribute(self.file.property(operation, property)?)?;
+    pub(super) fn chosen(&mut self, operation: &BytecodeOp, property: &str) -> Option<String> {
+        let Decoded { kind, fields } = self.out.attribute(self.file, self.file.property(operation, property)?)?;
         let [Field::Unsigned(choice)] = fields.as_slice() else { return None };
         words(kind.name, *choice).map(str::to_string)
     }
@@ -311,7 +308,7 @@ impl Printer<'_, '_> {
                     self.push(if index > 0 { ", " } else { "" });
                     self.value(argument.definition.value);
                     self.push(": ");
-                    self.kind(argument.definition.kind);
+                    self.ty(argument.definition.ty);
                 }
                 self.push(")");
             }
@@ -332,7 +329,7 @@ impl Printer<'_, '_> {
         self.push(&format!("\"{name}\"("));
         self.values(&operation.operands);
         self.push(")");
-        generic::properties(self.file, operation, &mut self.budget, &mut self.out);
+        generic::properties(self.file, operation, &mut self.out);
         if !operation.regions.is_empty()
             && (operation.operands.is_empty() || !self.file.op(operation.name).is_some_and(|op| op.form == Form::Plain))
         {

@@ -1,52 +1,53 @@
 //! Attributes and types as the text of a program spells them.
 
-use super::{Budget, comma, generic, number, quoted};
+use super::{BoundedText, comma, generic, number, quoted};
 use crate::bytecode::{AttributeId, Bytecode, StringId, TypeId};
 use crate::dialect::{ElementType, Field, words};
 
 /// The string that an attribute holds; `None` for an attribute of another kind.
-pub(super) fn string(file: &Bytecode<'_>, id: AttributeId) -> Option<StringId> {
-    match file.attribute(id)?.fields.as_slice() {
+pub(super) fn string(file: &Bytecode<'_>, id: AttributeId, out: &mut BoundedText) -> Option<StringId> {
+    match out.attribute(file, id)?.fields.as_slice() {
         [Field::String(id)] => Some(*id),
         _ => None,
     }
 }
 
-/// The attributes of each argument or result.
-pub(super) fn lists(file: &Bytecode<'_>, id: Option<AttributeId>) -> Vec<Vec<AttributeId>> {
-    let items = |id| match file.attribute(id)?.fields.as_slice() {
-        [Field::Attributes(items)] => Some(items.clone()),
-        _ => None,
-    };
-    let outer: Vec<AttributeId> = id.and_then(items).unwrap_or_default();
-    outer.into_iter().map(|id| items(id).unwrap_or_default()).collect()
+/// The attributes in an array or dictionary; none for an attribute of another kind.
+pub(super) fn items(file: &Bytecode<'_>, id: Option<AttributeId>, out: &mut BoundedText) -> Vec<AttributeId> {
+    match id.and_then(|id| out.attribute(file, id)).map(|mut decoded| decoded.fields.pop()) {
+        Some(Some(Field::Attributes(items))) => items,
+        _ => Vec::new(),
+    }
 }
 
-/// The names of inputs or outputs, from their attributes.
-pub(crate) fn port_names(file: &Bytecode<'_>, id: Option<AttributeId>) -> Vec<Option<String>> {
-    let name = |items: Vec<AttributeId>| {
-        items.into_iter().find_map(|id| match file.attribute(id)?.fields.as_slice() {
-            [Field::String(key), Field::Attributes(values)] if file.string(*key) == "aicode.name" => {
-                Some(file.string(string(file, *values.first()?)?).into_owned())
+/// The names of the first `count` inputs or outputs, from their attributes.
+pub(crate) fn port_names(
+    file: &Bytecode<'_>,
+    id: Option<AttributeId>,
+    count: usize,
+    out: &mut BoundedText,
+) -> Vec<Option<StringId>> {
+    let ports = items(file, id, out);
+    ports.into_iter().take(count).map(|port| port_name(file, port, out)).collect()
+}
+
+fn port_name(file: &Bytecode<'_>, port: AttributeId, out: &mut BoundedText) -> Option<StringId> {
+    for item in items(file, Some(port), out) {
+        match out.attribute(file, item)?.fields.as_slice() {
+            [Field::String(key), Field::Attributes(values)] if file.string_bytes(*key) == b"aicode.name" => {
+                return string(file, *values.first()?, out);
             }
-            _ => None,
-        })
-    };
-    lists(file, id).into_iter().map(name).collect()
-}
-
-/// A type as the text of a program spells it.
-pub(crate) fn kind_text(file: &Bytecode<'_>, id: TypeId) -> String {
-    let mut text = String::new();
-    kind(file, id, &mut Budget::of(file), &mut text);
-    text
+            _ => {}
+        }
+    }
+    None
 }
 
 /// `{name = value, …}`; `aicode` in a name becomes `coreai`.
-pub(super) fn named_list(file: &Bytecode<'_>, items: &[AttributeId], budget: &mut Budget, out: &mut String) {
+pub(super) fn named_list(file: &Bytecode<'_>, items: &[AttributeId], out: &mut BoundedText) {
     out.push('{');
     comma(out, items, |out, id| {
-        let Some(decoded) = file.attribute(*id) else { return };
+        let Some(decoded) = out.attribute(file, *id) else { return };
         let [Field::String(name), Field::Attributes(values)] = decoded.fields.as_slice() else { return };
         let name = file.string(*name);
         match name.strip_prefix("aicode.") {
@@ -54,10 +55,13 @@ pub(super) fn named_list(file: &Bytecode<'_>, items: &[AttributeId], budget: &mu
             None => out.push_str(&name),
         }
         for value in values {
-            let unit = file.attribute(*value).is_some_and(|d| d.kind.name == "unit_v1");
+            if !out.is_open() {
+                break;
+            }
+            let unit = out.attribute(file, *value).is_some_and(|d| d.kind.name == "unit_v1");
             if !unit {
                 out.push_str(" = ");
-                attribute(file, *value, budget, out);
+                attribute(file, *value, out);
             }
         }
     });
@@ -65,11 +69,11 @@ pub(super) fn named_list(file: &Bytecode<'_>, items: &[AttributeId], budget: &mu
 }
 
 /// An attribute as MLIR's own dialect spells it.
-pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, budget: &mut Budget, out: &mut String) {
-    let Some(decoded) = file.attribute(id) else {
-        return generic::attribute(file, id, budget, out);
+pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, out: &mut BoundedText) {
+    let Some(decoded) = out.attribute(file, id) else {
+        return generic::attribute(file, id, out);
     };
-    if !budget.enter(out) {
+    if !out.enter() {
         out.push('…');
         return;
     }
@@ -89,11 +93,11 @@ pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, budget: &mut Budge
         }
         ("serialization.array", [Field::Attributes(items)]) => {
             out.push('[');
-            comma(out, items, |out, id| attribute(file, *id, budget, out));
+            comma(out, items, |out, id| attribute(file, *id, out));
             out.push(']');
         }
-        ("serialization.dictionary", [Field::Attributes(items)]) => named_list(file, items, budget, out),
-        ("serialization.type", [Field::Type(id)]) => kind(file, *id, budget, out),
+        ("serialization.dictionary", [Field::Attributes(items)]) => named_list(file, items, out),
+        ("serialization.type", [Field::Type(id)]) => ty(file, *id, out),
         ("unit_v1", _) => out.push_str("unit"),
         (
             "ax.hw_constraints_v1",
@@ -123,17 +127,17 @@ pub(super) fn attribute(file: &Bytecode<'_>, id: AttributeId, budget: &mut Budge
             out.push_str(&format!("#coreai.sparse_tensor_encoding<{word}, numNonZero = {stored}, "));
             out.push_str(&format!("posWidth = {positions}, crdWidth = {coordinates}>"));
         }
-        _ => generic::attribute(file, id, budget, out),
+        _ => generic::attribute(file, id, out),
     }
-    budget.leave();
+    out.leave();
 }
 
 /// A type as MLIR spells it.
-pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &mut String) {
-    let Some(decoded) = file.kind(id) else {
-        return generic::kind(file, id, budget, out);
+pub(crate) fn ty(file: &Bytecode<'_>, id: TypeId, out: &mut BoundedText) {
+    let Some(decoded) = out.ty(file, id) else {
+        return generic::ty(file, id, out);
     };
-    if !budget.enter(out) {
+    if !out.enter() {
         out.push('…');
         return;
     }
@@ -146,21 +150,21 @@ pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &m
                     Err(_) => out.push_str("?x"),
                 }
             }
-            kind(file, *element, budget, out);
+            ty(file, *element, out);
             if let [Field::Attribute(encoding)] = rest {
                 out.push_str(", ");
-                attribute(file, *encoding, budget, out);
+                attribute(file, *encoding, out);
             }
             out.push('>');
         }
         ("handle_v1", [Field::Type(inner)]) => {
             out.push_str("!coreai.handle<");
-            kind(file, *inner, budget, out);
+            ty(file, *inner, out);
             out.push('>');
         }
         ("token_v1", _) => out.push_str("!coreai.token"),
         ("image_v1", [Field::Attribute(format), Field::Unsigned(height), Field::Unsigned(width), rest @ ..]) => {
-            let word = match file.attribute(*format).as_ref().map(|d| (d.kind.name, d.fields.as_slice())) {
+            let word = match out.attribute(file, *format).as_ref().map(|d| (d.kind.name, d.fields.as_slice())) {
                 Some((name, [Field::Unsigned(choice)])) => {
                     words(name, *choice).map_or_else(|| choice.to_string(), str::to_string)
                 }
@@ -169,20 +173,20 @@ pub(super) fn kind(file: &Bytecode<'_>, id: TypeId, budget: &mut Budget, out: &m
             out.push_str(&format!("!coreai.image<<{word}> x {height} : i64 x {width} : i64"));
             if let [Field::Attribute(limits)] = rest {
                 out.push_str(", image_constraints = ");
-                attribute(file, *limits, budget, out);
+                attribute(file, *limits, out);
             }
             out.push('>');
         }
         _ => match ElementType::of(decoded.kind) {
             Some(element) => out.push_str(element.name()),
-            None => generic::kind(file, id, budget, out),
+            None => generic::ty(file, id, out),
         },
     }
-    budget.leave();
+    out.leave();
 }
 
 /// Elements in brackets, one pair for each axis.
-pub(super) fn nested(shape: &[usize], items: &[&[u8]], out: &mut String, print: &dyn Fn(&[u8]) -> String) {
+pub(super) fn nested(shape: &[usize], items: &[&[u8]], out: &mut BoundedText, print: &dyn Fn(&[u8]) -> String) {
     let Some((extent, inner)) = shape.split_first() else {
         if let Some(item) = items.first() {
             out.push_str(&print(item));

@@ -10,12 +10,12 @@ use crate::samples::samples;
 #[test]
 fn a_program_of_our_own() {
     let mut builder = Builder::new();
-    let kind = builder.tensor(&[None, Some(3)], ElementType::Float32);
-    let mut graph = builder.graph("main", &[("x", kind)]);
+    let ty = builder.tensor(&[None, Some(3)], ElementType::Float32);
+    let mut graph = builder.graph("main", &[("x", ty)]);
     let x = graph.inputs()[0];
     let one = builder.tensor(&[], ElementType::Float32);
     let half = builder.constant(&mut graph, one, &0.5f32.to_le_bytes());
-    let y = builder.op(&mut graph, "broadcasting_mul_v1", &[x, half], &[], kind);
+    let y = builder.op(&mut graph, "broadcasting_mul_v1", &[x, half], &[], ty);
     builder.output(graph, &[("y", y)]);
     let bytes = builder.finish().write();
     let wanted = r#"module {
@@ -35,11 +35,11 @@ fn a_function_is_added_and_the_rest_stays() {
         let file = Bytecode::read(&bytes).unwrap();
         let before = text::program(&file);
         let mut builder = Builder::of(file);
-        let kind = builder.tensor(&[Some(2)], ElementType::Float32);
-        let mut graph = builder.graph("added", &[("x", kind)]);
+        let ty = builder.tensor(&[Some(2)], ElementType::Float32);
+        let mut graph = builder.graph("added", &[("x", ty)]);
         let x = graph.inputs()[0];
-        let w = builder.weight(&mut graph, "w", kind, vec![0; 8]);
-        let y = builder.op(&mut graph, "primitive.add_v1", &[x, w], &[], kind);
+        let w = builder.weight(&mut graph, "w", ty, vec![0; 8]);
+        let y = builder.op(&mut graph, "primitive.add_v1", &[x, w], &[], ty);
         builder.output(graph, &[("y", y)]);
         let written = builder.finish().write();
         let after = text::program(&Bytecode::read(&written).unwrap());
@@ -62,4 +62,33 @@ fn a_constant_is_replaced() {
     let written = builder.finish().write();
     let text = text::program(&Bytecode::read(&written).unwrap());
     assert!(text.contains("%1 = coreai.constant dense<2.000000e+00> : tensor<f32>"), "{text}");
+}
+
+#[test]
+#[should_panic(expected = "needs the property `value`")]
+fn a_property_is_missing() {
+    let mut builder = Builder::new();
+    let ty = builder.tensor(&[], ElementType::Float32);
+    let mut graph = builder.graph("main", &[]);
+    builder.op(&mut graph, "primitive.constant_v1", &[], &[], ty);
+}
+
+#[test]
+#[should_panic(expected = "has no property `alpha`")]
+fn a_property_is_not_known() {
+    let mut builder = Builder::new();
+    let ty = builder.tensor(&[], ElementType::Float32);
+    let mut graph = builder.graph("main", &[("x", ty)]);
+    let (x, alpha) = (graph.inputs()[0], builder.elements(&[0; 4], true));
+    builder.op(&mut graph, "primitive.add_v1", &[x, x], &[("alpha", alpha)], ty);
+}
+
+#[test]
+#[should_panic(expected = "no value of the function")]
+fn an_output_of_another_function() {
+    let mut builder = Builder::new();
+    let ty = builder.tensor(&[], ElementType::Float32);
+    let other = builder.graph("other", &[("x", ty)]);
+    let graph = builder.graph("main", &[("x", ty)]);
+    builder.output(graph, &[("y", other.inputs()[0])]);
 }
