@@ -52,7 +52,6 @@ impl<'a> PackedColumns<'a> {
         Ok(PackedColumns { data: to, depth, columns })
     }
 
-    /// Rows and columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         (self.depth, self.columns)
     }

@@ -189,8 +189,7 @@ impl Product<'_> {
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
         let own = few && !self.packed_columns && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
         let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
-        debug_assert!(tall == 1 || !own);
-        debug_assert!(deep == 1 || !self.packed_columns);
+        debug_assert!((tall == 1 || !own) && (deep == 1 || !self.packed_columns));
         let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
         let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = match self.packed {
@@ -199,13 +198,11 @@ impl Product<'_> {
         };
         let b_room = if own {
             (pool::threads() + 1).saturating_mul(kernels.cols * block)
-        } else if self.packed_columns {
-            0
         } else {
             cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth)
         };
         let waiting = if blocks > 1 { rows * cols } else { 0 };
-        let words = b_room.saturating_mul(size).div_ceil(size_of::<f32>());
+        let words = if self.packed_columns { 0 } else { b_room.saturating_mul(size).div_ceil(size_of::<f32>()) };
         with_scratch([a_room, words, waiting], |[a, b, partial]| {
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
@@ -255,11 +252,9 @@ impl Product<'_> {
                             },
                             height,
                             a_panel: height * if self.packed.is_some() { k } else { here_k.len() },
-                            b: if self.packed_columns {
-                                // The panels before the chunk hold all of K.
-                                rhs.address.cast::<f32>().wrapping_add(here_n.start * k).cast()
-                            } else {
-                                b.get().cast()
+                            b: match self.packed_columns {
+                                true => rhs.address.cast::<f32>().wrapping_add(here_n.start * k).cast(),
+                                false => b.get().cast(),
                             },
                             b_panel: kernels.cols * here_k.len(),
                             partial,

@@ -83,7 +83,6 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// No image.
     pub const NONE: (Load, usize) = (Load::F32(std::ptr::null()), 0);
 
     fn after(self, elements: usize) -> Load {
@@ -149,8 +148,8 @@ impl<'a> Results<'a> {
     /// `R` is a constant, so the values stay in registers from the first step to the last.
     ///
     /// # Safety
-    /// The results are writable, so many biases are readable, and the addend, if a step adds it, has
-    /// an element for each result.
+    /// The results are writable, so many biases are readable, and the addend, if a step adds it,
+    /// has an element for each result.
     #[inline(always)]
     pub(super) unsafe fn store<S: Simd, const R: usize>(&self, row: usize, col: usize, n: usize, mut sums: [S::V; R]) {
         let at = row * self.pitch + col;
