@@ -7,72 +7,41 @@
 //! bit for bit.
 
 use super::images::pixel_pitch;
+use super::near::{self, Place};
 use crate::ir::{
-    Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step,
-    StepKind, Storage, Unary, View,
+    Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, Nest, PackedConv, Policy, Step, StepKind, Storage,
+    Unary, View,
 };
 use ferrane_host::conv::{Layout, PointStep};
 use ferrane_host::f16;
 
-/// The most steps between a convolution and the group that finishes it.
-const DISTANCE: usize = 4;
-
 /// Moves groups into the convolutions whose results they finish.
-pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
+pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
     if !policy.fuses {
         return steps;
     }
-    let readers = readers(&steps, buffers);
-    let mut at = 0;
-    while at < steps.len() {
-        let conv = (at.saturating_sub(DISTANCE)..at).rev().find(|&conv| matches(&steps, conv, at, &readers, buffers));
-        let fused = conv.and_then(|conv| Some((conv, finished(&steps[conv], &steps[at])?)));
-        match fused {
-            Some((conv, step)) => {
-                steps[conv] = step;
-                steps.remove(at);
-            }
-            None => at += 1,
-        }
-    }
-    steps
+    near::fuse(steps, buffers, Place::First, matches, |steps| finished(steps.first()?, steps.last()?))
 }
 
-/// The number of steps that read each buffer.
-pub(super) fn readers(steps: &[Step], buffers: &[Buffer<'_>]) -> Vec<usize> {
-    let mut readers = vec![0usize; buffers.len()];
-    for step in steps {
-        let mut seen: Vec<usize> = step.reads.iter().map(|r| r.buffer).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        seen.into_iter().for_each(|buffer| readers[buffer] += 1);
-    }
-    readers
-}
-
-/// True if step `group` reads the results of step `conv`, nothing else does, and it could run
-/// there.
-fn matches(steps: &[Step], conv: usize, group: usize, readers: &[usize], buffers: &[Buffer<'_>]) -> bool {
-    let (StepKind::PackedConv(packed), StepKind::Group(_)) = (&steps[conv].kind, &steps[group].kind) else {
-        return false;
-    };
-    let (from, [to]) = (&steps[conv].writes[0], steps[group].writes.as_slice()) else { return false };
-    let alone = readers[from.buffer] == 1 && buffers[from.buffer].space == MemorySpace::Arena;
-    let reads = || steps[group].reads.iter();
+/// True if the last step is a group that reads the results of the first one, a convolution, and
+/// could run there.
+fn matches(steps: &[Step]) -> bool {
+    let [conv, between @ .., group] = steps else { return false };
+    let (StepKind::PackedConv(packed), StepKind::Group(_)) = (&conv.kind, &group.kind) else { return false };
+    let (from, [to]) = (&conv.writes[0], group.writes.as_slice()) else { return false };
+    let reads = || group.reads.iter();
     // What lies between does not touch what the group reads or writes.
-    let between = &steps[conv + 1..group];
     let apart = between.iter().all(|step| {
         let writes = |view: &View| step.writes.iter().any(|w| w.buffer == view.buffer);
         let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
         !touches(to) && !reads().any(writes)
     });
-    let unread = steps[conv].reads.iter().all(|r| !r.overlaps(to));
+    let unread = conv.reads.iter().all(|r| !r.overlaps(to));
     // Each element is finished where it lies, so the group reads the results in their order only.
     let in_order = reads().any(|r| r == from) && reads().all(|r| r == from || !r.overlaps(from));
     matches!(packed.layout, Layout::ChannelsLast(_))
         && packed.finish.is_none()
         && packed.steps.is_empty()
-        && alone
         && apart
         && unread
         && from.storage == to.storage

@@ -25,6 +25,7 @@ mod images;
 mod layers;
 mod machine;
 mod member;
+mod near;
 mod ops;
 mod pairs;
 mod pool;

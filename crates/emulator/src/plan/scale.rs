@@ -5,33 +5,19 @@
 //! a product, it multiplies while it copies, so that the product is never in memory. The result is
 //! the same, bit for bit.
 
-use super::finish::readers;
-use crate::ir::{Binary, Buffer, Elementwise, Group, MAX_READS, MemorySpace, Policy, Step, StepKind, Storage, View};
-
-/// The most steps between a product and the convolution that reads it.
-const DISTANCE: usize = 4;
+use super::near::{self, Place};
+use crate::ir::{Binary, Buffer, Elementwise, Group, MAX_READS, Policy, Step, StepKind, Storage, View};
 
 /// Moves products into the convolutions that read them.
-pub(super) fn fuse(policy: Policy<'_>, mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
+pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
     if !policy.fuses {
         return steps;
     }
-    let readers = readers(&steps, buffers);
-    let mut at = 0;
-    while at < steps.len() {
-        let product = (at.saturating_sub(DISTANCE)..at).rev().find(|&product| {
-            let to = &steps[product].writes[0];
-            readers[to.buffer] == 1 && buffers[to.buffer].space == MemorySpace::Arena && steps[at].reads.contains(to)
-        });
-        match product.and_then(|product| Some((product, scaled(&steps[product..=at])?))) {
-            Some((product, step)) => {
-                steps[at] = step;
-                steps.remove(product);
-            }
-            None => at += 1,
-        }
-    }
-    steps
+    let reads = |steps: &[Step]| match steps {
+        [product, .., conv] => conv.reads.contains(&product.writes[0]),
+        _ => false,
+    };
+    near::fuse(steps, buffers, Place::Last, reads, scaled)
 }
 
 /// The convolution at the end of some steps with the product at their beginning, if it can compute

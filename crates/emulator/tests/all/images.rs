@@ -323,6 +323,35 @@ fn a_group_that_alone_reads_a_convolution_finishes_it() {
     }
 }
 
+/// A block of a mobile network, for several images: nothing between its convolutions is left.
+#[test]
+fn convolutions_compute_gates_sums_and_activations() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[2, 40, 14, 14], 1), Tensor::random(dtype, &[2, 40, 1, 1], 2)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let x = plain(b, ids[0], "x")?;
+            let x = b.op("silu", "activated", [("x", x.into())])?;
+            let wide = plain(b, x, "wide")?;
+            // Not of a mean, whose sums depend on the layout of what it reads.
+            let w = random(b, "gate_w", dtype, &[40, 40, 1, 1], 0.3)?;
+            let gate = b.conv("gate", ids[1], w, None, &Conv::default())?;
+            let gate = b.op("sigmoid", "opened", [("x", gate.into())])?;
+            let gated = b.mul("gated", wide, gate)?;
+            let w = random(b, "narrow_w", dtype, &[40, 40, 1, 1], 0.3)?;
+            let narrow = b.conv("narrow", gated, w, None, &Conv::default())?;
+            let sum = b.add("sum", narrow, x)?;
+            let y = b.relu("y", sum)?;
+            Ok(vec![x, wide, gate, gated, narrow, sum, y, plain(b, y, "end")?])
+        };
+        let last = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(7))));
+        for fused in ["conv+silu", "conv+sigmoid", "mul+conv+relu"] {
+            assert!(last.contains(&fused.to_string()), "{fused}: {last:?}");
+        }
+        let found = law(&inputs, 1, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
 #[test]
 fn a_group_may_read_a_convolution_in_two_orders() {
     let x = [Tensor::random(Fp16, &[1, 6, 6, 6], 3)];
