@@ -325,15 +325,26 @@ impl Last {
             }
             Ok::<_, GemmError>(())
         })?;
-        if !whole && finish.is_some() {
-            let areas = if parallel { areas.max(threads) } else { areas };
-            let share = places.div_ceil(areas);
-            pool::for_each_range(places, share, |positions| {
-                // SAFETY: all results have been written; pieces have different positions.
-                unsafe { self.finish(out, finish, positions) };
-            });
+        if !whole {
+            // SAFETY: all results have been written.
+            unsafe { self.finish_all(out, finish, if parallel { areas.max(threads) } else { areas }) };
         }
         Ok(())
+    }
+
+    /// Calls what finishes results for all of them, in so many pieces.
+    ///
+    /// # Safety
+    /// All results have been written, and nothing else accesses them.
+    pub(super) unsafe fn finish_all(&self, out: Results<'_>, finish: Option<Finish<'_>>, pieces: usize) {
+        if finish.is_none() {
+            return;
+        }
+        let places = self.places();
+        pool::for_each_range(places, places.div_ceil(pieces), |positions| {
+            // SAFETY: the caller guarantees it; pieces have different positions.
+            unsafe { self.finish(out, finish, positions) };
+        });
     }
 
     /// Calls what finishes results.

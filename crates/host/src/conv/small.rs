@@ -75,14 +75,8 @@ impl Small {
             // SAFETY: tasks have different channels; the caller guarantees the rest.
             unsafe { self.vectors(last, image, weights, out, vectors) }
         })?;
-        if finish.is_some() {
-            let places = rows * count;
-            let share = if parallel { places.div_ceil(pool::threads()) } else { places };
-            pool::for_each_range(places, share, |positions| {
-                // SAFETY: all results have been written; pieces have different positions.
-                unsafe { last.finish(out, finish, positions) };
-            });
-        }
+        // SAFETY: all results have been written.
+        unsafe { last.finish_all(out, finish, if parallel { pool::threads() } else { 1 }) };
         Ok(())
     }
 

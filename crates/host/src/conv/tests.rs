@@ -170,10 +170,15 @@ proptest! {
     }
 }
 
-/// Shapes large enough for several panels, blocks along K, and threads.
-#[test]
-fn large_shapes_give_the_sums_of_the_definition() {
-    let flat = |channels, outputs, groups, size, kernel, stride, dilation, pad: usize| ConvShape {
+/// A convolution of a square image, with the same extents along both axes.
+fn flat(
+    channels: usize,
+    outputs: usize,
+    groups: usize,
+    size: usize,
+    [kernel, stride, dilation, pad]: [usize; 4],
+) -> ConvShape {
+    ConvShape {
         channels,
         outputs,
         groups,
@@ -183,27 +188,32 @@ fn large_shapes_give_the_sums_of_the_definition() {
         strides: vec![stride; 2],
         dilations: vec![dilation; 2],
         pad: vec![pad; 2],
-    };
+    }
+}
+
+/// Shapes large enough for several panels, blocks along K, and threads.
+#[test]
+fn large_shapes_give_the_sums_of_the_definition() {
     for (i, shape) in [
-        flat(3, 32, 1, 56, 7, 2, 1, 3),
-        flat(96, 40, 1, 14, 3, 1, 1, 1),
-        flat(128, 300, 1, 9, 3, 1, 1, 1),
-        flat(64, 64, 8, 28, 3, 2, 1, 1),
-        flat(48, 48, 48, 40, 5, 2, 1, 2),
-        flat(32, 32, 32, 30, 7, 1, 1, 3),
-        flat(40, 40, 40, 7, 5, 1, 1, 2),
-        flat(72, 72, 72, 14, 3, 2, 1, 1),
-        flat(23, 23, 23, 13, 3, 1, 3, 3),
-        flat(40, 20, 1, 14, 3, 1, 12, 12),
-        flat(16, 64, 1, 31, 1, 2, 1, 0),
-        flat(256, 64, 1, 14, 1, 1, 1, 0),
-        flat(96, 40, 1, 1, 1, 1, 1, 0),
-        flat(64, 48, 4, 2, 1, 1, 1, 0),
-        flat(104, 104, 13, 28, 3, 1, 1, 1),
-        flat(256, 200, 2, 12, 3, 1, 1, 1),
-        flat(64, 64, 1, 29, 3, 1, 1, 1),
-        flat(40, 24, 1, 14, 3, 1, 1, 0),
-        flat(130, 300, 1, 13, 3, 1, 1, 2),
+        flat(3, 32, 1, 56, [7, 2, 1, 3]),
+        flat(96, 40, 1, 14, [3, 1, 1, 1]),
+        flat(128, 300, 1, 9, [3, 1, 1, 1]),
+        flat(64, 64, 8, 28, [3, 2, 1, 1]),
+        flat(48, 48, 48, 40, [5, 2, 1, 2]),
+        flat(32, 32, 32, 30, [7, 1, 1, 3]),
+        flat(40, 40, 40, 7, [5, 1, 1, 2]),
+        flat(72, 72, 72, 14, [3, 2, 1, 1]),
+        flat(23, 23, 23, 13, [3, 1, 3, 3]),
+        flat(40, 20, 1, 14, [3, 1, 12, 12]),
+        flat(16, 64, 1, 31, [1, 2, 1, 0]),
+        flat(256, 64, 1, 14, [1, 1, 1, 0]),
+        flat(96, 40, 1, 1, [1, 1, 1, 0]),
+        flat(64, 48, 4, 2, [1, 1, 1, 0]),
+        flat(104, 104, 13, 28, [3, 1, 1, 1]),
+        flat(256, 200, 2, 12, [3, 1, 1, 1]),
+        flat(64, 64, 1, 29, [3, 1, 1, 1]),
+        flat(40, 24, 1, 14, [3, 1, 1, 0]),
+        flat(130, 300, 1, 13, [3, 1, 1, 2]),
     ]
     .into_iter()
     .enumerate()
@@ -278,25 +288,16 @@ fn what_is_not_finite_reaches_only_the_results_that_see_it() {
 /// Every result is finished once, after it was computed.
 #[test]
 fn results_are_finished_once() {
-    let shape = |channels, outputs, groups, size: usize, kernel| ConvShape {
-        channels,
-        outputs,
-        groups,
-        input: vec![size; 2],
-        output: vec![size; 2],
-        kernel: vec![kernel; 2],
-        strides: vec![1; 2],
-        dilations: vec![1; 2],
-        pad: vec![kernel / 2; 2],
-    };
     for shape in [
-        shape(64, 40, 1, 33, 3),
-        shape(64, 256, 1, 12, 3),
-        shape(128, 96, 1, 40, 1),
-        shape(300, 320, 1, 3, 1),
-        shape(64, 64, 64, 40, 5),
-        shape(64, 64, 8, 20, 3),
-        shape(3, 5, 1, 4, 3),
+        flat(64, 40, 1, 33, [3, 1, 1, 1]),
+        flat(64, 256, 1, 12, [3, 1, 1, 1]),
+        flat(128, 96, 1, 40, [1, 1, 1, 0]),
+        flat(300, 320, 1, 3, [1, 1, 1, 0]),
+        flat(64, 64, 64, 40, [5, 1, 1, 2]),
+        flat(40, 40, 40, 7, [5, 1, 1, 2]),
+        flat(64, 64, 8, 20, [3, 1, 1, 1]),
+        flat(40, 20, 1, 14, [3, 1, 12, 12]),
+        flat(3, 5, 1, 4, [3, 1, 1, 1]),
     ] {
         let (channels, outputs, size) = (shape.channels, shape.outputs, shape.input[0]);
         let conv = Conv::channels_last(shape.clone(), true).unwrap();
@@ -429,23 +430,12 @@ fn the_sigmoid_of_a_step_has_the_bits_of_the_function() {
 /// Scales are applied to the pixels, and rounded as these are; padding stays zero.
 #[test]
 fn scaled_pixels_are_products_of_the_scales() {
-    let shape = |channels, outputs, groups, size: usize, stride: usize, pad: usize| ConvShape {
-        channels,
-        outputs,
-        groups,
-        input: vec![size; 2],
-        output: vec![(size + 2 * pad - 1) / stride + 1; 2],
-        kernel: vec![1; 2],
-        strides: vec![stride; 2],
-        dilations: vec![1; 2],
-        pad: vec![pad; 2],
-    };
     for shape in [
-        shape(24, 40, 1, 9, 1, 0),
-        shape(700, 33, 1, 5, 1, 0),
-        shape(64, 64, 4, 6, 1, 0),
-        shape(35, 16, 1, 8, 2, 1),
-        shape(1, 3, 1, 4, 1, 0),
+        flat(24, 40, 1, 9, [1, 1, 1, 0]),
+        flat(700, 33, 1, 5, [1, 1, 1, 0]),
+        flat(64, 64, 4, 6, [1, 1, 1, 0]),
+        flat(35, 16, 1, 8, [1, 2, 1, 1]),
+        flat(1, 3, 1, 4, [1, 1, 1, 0]),
     ] {
         let conv = Conv::channels_last(shape.clone(), true).unwrap();
         assert!(conv.scales());
@@ -468,9 +458,7 @@ fn scaled_pixels_are_products_of_the_scales() {
         same(Pixels::F16(&halves), Pixels::F16(&half_products));
         assert!(run(Pixels::F32(&x), Some(&scales[1..])).is_err());
     }
-    assert!(
-        !Conv::channels_last(ConvShape { kernel: vec![3; 2], ..shape(24, 40, 1, 9, 1, 1) }, true).unwrap().scales()
-    );
+    assert!(!Conv::channels_last(flat(24, 40, 1, 9, [3, 1, 1, 1]), true).unwrap().scales());
 }
 
 #[test]

@@ -141,12 +141,9 @@ impl Winograd {
             }
             Ok::<_, GemmError>(())
         })?;
-        if parts > 1 && finish.is_some() {
-            let places = last.places();
-            pool::for_each_range(places, places.div_ceil(2 * threads), |positions| {
-                // SAFETY: all results have been written; pieces have different positions.
-                unsafe { last.finish(out, finish, positions) };
-            });
+        if parts > 1 {
+            // SAFETY: all results have been written.
+            unsafe { last.finish_all(out, finish, 2 * threads) };
         }
         Ok(())
     }
