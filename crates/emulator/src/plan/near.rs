@@ -12,9 +12,9 @@ pub(super) enum Place {
     Last,
 }
 
-/// Fuses steps with earlier ones. Both functions get a pair and the steps between the two: `matches`
-/// says whether they belong together, `fused` makes one step of them, if it can. Nothing but the
-/// last step may read what the first one writes.
+/// Fuses steps with earlier ones. Both functions get a pair and the steps between the two:
+/// `matches` says whether they belong together, `fused` makes one step of them, if it can. Nothing
+/// but the last step may read what the first one writes.
 pub(super) fn fuse(
     mut steps: Vec<Step>,
     buffers: &[Buffer<'_>],
