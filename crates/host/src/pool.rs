@@ -405,7 +405,7 @@ mod tests {
             let count = AtomicUsize::new(0);
             let inner = |n: usize| for_each_range(n, 1, |_| _ = count.fetch_add(1, Ordering::Relaxed));
             pool.install(|| for_each_range(40, 1, |range| inner(range.start)));
-            assert_eq!(count.load(Ordering::Relaxed), (0..40).sum());
+            assert_eq!(count.load(Ordering::Relaxed), (0..40).sum::<usize>());
             let fails = || for_each_range(40, 1, |range| assert_ne!(range.start, 17, "the seventeenth"));
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.install(fails)));
             assert!(caught.is_err());

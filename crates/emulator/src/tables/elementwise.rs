@@ -209,7 +209,7 @@ pub(crate) fn fast_unary(f: Unary, to: &mut [f32], a: &[f32]) {
         Unary::Silu => map!(to, a => a * simd::sigmoid(a)),
         Unary::Erf => map!(to, a => simd::erf(a)),
         Unary::ScaledTanh(alpha, beta) => map!(to, a => alpha * simd::tanh(beta * a)),
-        Unary::GeluExact => map!(to, a => 0.5 * a * (1.0 + simd::erf(a * std::f32::consts::FRAC_1_SQRT_2))),
+        Unary::GeluExact => map!(to, a => simd::gelu(a)),
         Unary::GeluTanh => {
             map!(to, a => 0.5 * a * (1.0 + simd::tanh(SQRT_2_OVER_PI * (a + 0.044_715 * a * a * a))))
         }

@@ -335,7 +335,7 @@ fn results_are_finished_once() {
 /// A convolution that copies its input, so that the steps see every kind of number.
 #[test]
 fn steps_do_what_they_say() {
-    use PointStep::{Affine, Clamp, From, Hold, PlusAddend, Round, Sigmoid, Silu, TimesHeld};
+    use PointStep::{Affine, Clamp, From, Gelu, Hold, PlusAddend, Round, Sigmoid, Silu, TimesHeld};
     let mut x = values(40 * 19, 3);
     for (i, v) in x.iter_mut().enumerate() {
         *v = match i % 11 {
@@ -370,7 +370,7 @@ fn steps_do_what_they_say() {
     let others = values(43 * 19, 4);
     let halves: Vec<f16> = others.iter().map(|v| f16::from_f32(*v)).collect();
     type Case<'a> = (&'a [PointStep], &'a dyn Fn(f32, f32) -> f32);
-    let cases: [Case<'_>; 8] = [
+    let cases: [Case<'_>; 9] = [
         (&[Clamp(0.0, f32::INFINITY)], &|v, _| if v < 0.0 { 0.0 } else { v }),
         (&[Clamp(-1.5, 6.0)], &|v, _| clamp(v, -1.5, 6.0)),
         (&[From(-3.0)], &|v, _| if v >= -3.0 { v } else { 0.0 }),
@@ -380,6 +380,7 @@ fn steps_do_what_they_say() {
         }),
         (&[Affine(11.0, 0.0), Sigmoid], &|v, _| crate::simd::sigmoid(11.0 * v)),
         (&[Affine(11.0, 0.0), Silu], &|v, _| 11.0 * v * crate::simd::sigmoid(11.0 * v)),
+        (&[Affine(0.7, 0.0), Gelu], &|v, _| crate::simd::gelu(0.7 * v + 0.0)),
         (&[Round, PlusAddend, Clamp(0.0, f32::INFINITY)], &|v, other| clamp(half(v) + other, 0.0, f32::INFINITY)),
     ];
     for ((steps, wanted), pixels) in
@@ -399,9 +400,9 @@ fn steps_do_what_they_say() {
     }
 }
 
-/// The sigmoid of an instruction set is the portable one, for numbers of every size and sign.
+/// The functions of an instruction set are the portable ones, for numbers of every size and sign.
 #[test]
-fn the_sigmoid_of_a_step_has_the_bits_of_the_function() {
+fn functions_of_steps_have_the_bits_of_the_portable_ones() {
     let shape = ConvShape {
         channels: 16,
         outputs: 16,
@@ -417,13 +418,19 @@ fn the_sigmoid_of_a_step_has_the_bits_of_the_function() {
     let mut packed = vec![0.0; conv.packed_len()];
     conv.pack(Weights::F32(&[1.0; 16]), &mut packed).unwrap();
     let x: Vec<f32> = (0..1u32 << 16).map(|i| f32::from_bits(i << 16 | i.wrapping_mul(40_503) & 0xFFFF)).collect();
-    let mut found = vec![7.0; x.len()];
-    let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[16], scales: None };
-    let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(16) };
-    conv.run(image, &packed, out, ConvEpilogue { steps: &[PointStep::Sigmoid], ..ConvEpilogue::default() }).unwrap();
-    for (x, found) in x.iter().zip(&found) {
-        let wanted = crate::simd::sigmoid(*x);
-        assert!(wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan(), "{x}: {found}, not {wanted}");
+    let functions: [(PointStep, fn(f32) -> f32); 2] =
+        [(PointStep::Sigmoid, crate::simd::sigmoid), (PointStep::Gelu, crate::simd::gelu)];
+    for (step, function) in functions {
+        let mut found = vec![7.0; x.len()];
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[16], scales: None };
+        let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(16) };
+        conv.run(image, &packed, out, ConvEpilogue { steps: &[step], ..ConvEpilogue::default() }).unwrap();
+        for (x, found) in x.iter().zip(&found) {
+            // The sum begins with 0, so it has no negative zero.
+            let wanted = function(0.0 + x);
+            let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
+            assert!(same, "{step:?} of {x}: {found}, not {wanted}");
+        }
     }
 }
 

@@ -65,6 +65,8 @@ pub enum PointStep {
     Sigmoid,
     /// Multiplied by its sigmoid.
     Silu,
+    /// [`gelu`](crate::simd::gelu).
+    Gelu,
     /// Rounded to the nearest fp16 value.
     Round,
     /// Kept for [`PointStep::TimesHeld`].
@@ -235,6 +237,11 @@ unsafe fn steps<S: Simd, const R: usize>(
                 PointStep::Silu => {
                     for v in &mut values {
                         *v = S::mul(*v, S::sigmoid(*v));
+                    }
+                }
+                PointStep::Gelu => {
+                    for v in &mut values {
+                        *v = S::gelu(*v);
                     }
                 }
                 PointStep::Round => {

@@ -60,6 +60,18 @@ pub(super) trait Simd: Copy {
         }
     }
 
+    /// [`simd::gelu`] of each value, bit for bit.
+    #[inline(always)]
+    unsafe fn gelu(v: Self::V) -> Self::V {
+        let mut all = [0f32; 16];
+        // SAFETY: there is room for 16.
+        unsafe {
+            Self::store(all.as_mut_ptr(), v);
+            all[..Self::LANES].iter_mut().for_each(|x| *x = simd::gelu(*x));
+            Self::load(all.as_ptr())
+        }
+    }
+
     /// The first `n` values, then zeros. `n` is at most `LANES`.
     #[inline(always)]
     unsafe fn load_part(from: *const f32, n: usize) -> Self::V {

@@ -94,23 +94,27 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn sigmoid(v: __m512) -> __m512 {
-        // As `simd::sigmoid`, for an exponential of at most 1. Scaling by a power of two rounds a
-        // subnormal result once, as the product of `simd::exp` with its last factor does.
+        // As `simd::sigmoid`.
         let x = _mm512_or_ps(v, Self::splat(-0.0));
         let vanishes = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, Self::splat(simd::VANISHES));
-        let n =
-            _mm512_sub_ps(_mm512_fmadd_ps(x, Self::splat(LOG2_E), Self::splat(simd::ROUND)), Self::splat(simd::ROUND));
-        let r = _mm512_fnmadd_ps(n, Self::splat(simd::LN_2[0]), x);
-        let r = _mm512_fnmadd_ps(n, Self::splat(simd::LN_2[1]), r);
-        let mut p = Self::splat(simd::EXP[0]);
-        for factor in &simd::EXP[1..] {
-            p = _mm512_fmadd_ps(p, r, Self::splat(*factor));
-        }
-        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), Self::splat(1.0));
-        let e = _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), vanishes, _mm512_setzero_ps());
+        let e = _mm512_mask_mov_ps(decay(x), vanishes, _mm512_setzero_ps());
         let negative = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(v, _mm512_setzero_ps());
         let numerator = _mm512_mask_mov_ps(Self::splat(1.0), negative, e);
         _mm512_div_ps(numerator, _mm512_add_ps(Self::splat(1.0), e))
+    }
+    #[inline(always)]
+    unsafe fn gelu(v: __m512) -> __m512 {
+        // As `simd::gelu`.
+        let a = _mm512_andnot_ps(Self::splat(-0.0), v);
+        let remains = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(a, Self::splat(simd::GELU_VANISHES));
+        let a = _mm512_min_ps(a, Self::splat(simd::GELU_VANISHES));
+        let mut q = Self::splat(simd::GELU[0]);
+        for factor in &simd::GELU[1..] {
+            q = _mm512_fmadd_ps(q, a, Self::splat(*factor));
+        }
+        let tail = _mm512_maskz_mov_ps(remains, decay(q));
+        let positive = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(v, _mm512_setzero_ps());
+        _mm512_mul_ps(v, _mm512_mask_sub_ps(tail, positive, Self::splat(1.0), tail))
     }
     #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {
@@ -165,6 +169,22 @@ impl Simd for Avx512 {
     unsafe fn store_f16_part(to: *mut f16, v: __m512, n: usize) {
         _mm256_mask_storeu_epi16(to.cast(), mask(n), _mm512_cvtps_ph::<NEAREST>(v))
     }
+}
+
+/// `simd::exp` of numbers that are not positive and not so small that it is 0. Scaling by a power
+/// of two rounds a subnormal result once, as the product with the last factor there does.
+#[inline(always)]
+unsafe fn decay(x: __m512) -> __m512 {
+    let round = Avx512::splat(simd::ROUND);
+    let n = _mm512_sub_ps(_mm512_fmadd_ps(x, Avx512::splat(LOG2_E), round), round);
+    let r = _mm512_fnmadd_ps(n, Avx512::splat(simd::LN_2[0]), x);
+    let r = _mm512_fnmadd_ps(n, Avx512::splat(simd::LN_2[1]), r);
+    let mut p = Avx512::splat(simd::EXP[0]);
+    for factor in &simd::EXP[1..] {
+        p = _mm512_fmadd_ps(p, r, Avx512::splat(*factor));
+    }
+    let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), Avx512::splat(1.0));
+    _mm512_scalef_ps(y, n)
 }
 
 impl TransposeF16 for Avx512 {
