@@ -145,6 +145,16 @@ impl View {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
+    /// The same elements as an image of one row, `[1, C, positions]`: the last axis has the channels
+    /// of a pixel. `None` if the other axes have no common stride.
+    pub(crate) fn row_of_pixels(&self) -> Option<View> {
+        let (&channels, lead) = self.shape.split_last()?;
+        let positions = lead.iter().product();
+        let rows = self.reshaped(&[positions, channels])?;
+        let strides = vec![0, rows.strides[1], rows.strides[0]];
+        Some(View { shape: vec![1, channels, positions], strides, ..rows })
+    }
+
     /// Axis `i` of the result is axis `perm[i]`.
     pub(crate) fn permuted(&self, perm: &[usize]) -> View {
         View {

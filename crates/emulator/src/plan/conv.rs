@@ -16,6 +16,13 @@ use super::images::{channels_last, pixel_pitch};
 use super::layers::After;
 use crate::ir::{Along, ConstantContent, Conv, PackedConv, StepKind, Storage, View, WeightBytes, row_major};
 
+/// The least rows of a linear layer whose weights are packed. With fewer, reading the weights as
+/// they are costs less than reading packed ones, which are fp32.
+const LEAST_ROWS: usize = 48;
+
+/// The most weights of a linear layer that are packed, so that a large model is not in memory twice.
+const MOST_LINEAR_WEIGHTS: usize = 4 << 20;
+
 /// Constant weights, and their shape.
 struct KnownWeights<'a> {
     shape: Vec<usize>,
@@ -122,28 +129,79 @@ impl<'a> Lowering<'a> {
         let last = if self.images[y.index()] { conv::Conv::channels_last(wanted.clone(), finite) } else { None };
         let is_last = last.is_some();
         let Some(conv) = last.or_else(|| conv::Conv::new(wanted, finite)) else { return Ok(false) };
-        let conv = Arc::new(conv);
         let x = if is_last { self.with_channels_last(x)? } else { x.clone() };
+        let (step, reads) = self.packed_step(op, args, x, conv, weights)?;
+        let (to, layout) = self.image_result(y, shape, is_last, &reads)?;
+        self.push(StepKind::PackedConv(PackedConv { layout, ..step }), reads, vec![to.clone()])?;
+        self.settle(y, to)?;
+        Ok(true)
+    }
+
+    /// The step of a convolution with its packed weights, and what it reads.
+    fn packed_step(
+        &mut self,
+        op: &'a Op,
+        args: &Args<'a>,
+        x: View,
+        conv: conv::Conv,
+        weights: KnownWeights<'a>,
+    ) -> Result<(PackedConv, Vec<View>)> {
+        let conv = Arc::new(conv);
         let bias = self.bias(op, args)?;
         let content = ConstantContent::Packed(conv.clone(), weights.data);
         let packed = self.constant(Storage::F32, &[conv.packed_len().max(1)], content);
         let mut reads = vec![x, packed];
         let has_bias = bias.is_some();
         reads.extend(bias);
-        let (to, layout) = self.image_result(y, shape, is_last, &reads)?;
         let step = PackedConv {
             conv,
             bias: has_bias,
-            round: self.policy.rounds(self.dtype(y)?),
-            layout,
+            round: self.policy.rounds(self.dtype(op.outputs[0])?),
+            layout: conv::Layout::ChannelsFirst,
             scales: None,
             steps: Vec::new(),
             addend: None,
             finish: None,
         };
-        self.push(StepKind::PackedConv(step), reads, vec![to.clone()])?;
-        self.settle(y, to)?;
-        Ok(true)
+        Ok((step, reads))
+    }
+
+    /// Lowers a linear layer with constant weights and many rows, `to` = `x` · weightᵀ, as a
+    /// convolution of a row of pixels: its weights are packed once, and element-wise ops that follow
+    /// it finish its results in registers. `None` if it is not such a layer, else where the results
+    /// are.
+    pub(super) fn packed_linear(&mut self, op: &'a Op, args: &Args<'a>, x: &View, to: &View) -> Result<Option<View>> {
+        if !self.policy.fuses || self.policy.rules.is_some() || !x.storage.is_float() || !to.storage.is_float() {
+            return Ok(None);
+        }
+        let (Some(x), Some(weights)) = (x.row_of_pixels(), self.known_weights(args)) else { return Ok(None) };
+        let (channels, rows) = (x.shape[1], x.shape[2]);
+        let dense = channels == 1 || x.strides[1] == 1;
+        let small = weights.shape.iter().product::<usize>() <= MOST_LINEAR_WEIGHTS;
+        let &[outputs, inputs] = weights.shape.as_slice() else { return Ok(None) };
+        if !dense || !small || rows < LEAST_ROWS || inputs != channels || to.shape.last() != Some(&outputs) {
+            return Ok(None);
+        }
+        let shape = conv::ConvShape {
+            channels,
+            outputs,
+            groups: 1,
+            input: vec![rows],
+            output: vec![rows],
+            kernel: vec![1],
+            strides: vec![1],
+            dilations: vec![1],
+            pad: vec![0],
+        };
+        let finite = weights.data.with(|w| w.is_tame()).unwrap_or(false);
+        let Some(conv) = conv::Conv::channels_last(shape, finite) else { return Ok(None) };
+        let pitch = |view: &View| view.row_of_pixels().and_then(|row| Some((pixel_pitch(&row)?, row)));
+        let to = if pitch(to).is_some() { to.clone() } else { self.fresh(to.storage, &to.shape.clone(), None) };
+        let Some((pitch, row)) = pitch(&to) else { return Ok(None) };
+        let (step, reads) = self.packed_step(op, args, x, conv, weights)?;
+        let step = PackedConv { layout: conv::Layout::ChannelsLast(pitch), ..step };
+        self.push(StepKind::PackedConv(step), reads, vec![row])?;
+        Ok(Some(to))
     }
 }
 

@@ -1,16 +1,18 @@
 //! Element-wise groups that finish the results of a convolution: activations, residual sums,
 //! scales.
 //!
-//! A group that reads the results of a convolution, and is their only reader, is applied in place
-//! by the task that computed them, while they are in its caches. So neither the results before the
-//! group nor a wait between two steps remain. The group computes what it would compute as a step,
-//! bit for bit.
+//! A group that reads the results of a convolution, or of several that are joined, and is their only
+//! reader, is applied in place by the task that computed them, while they are in its caches. So
+//! neither the results before the group nor a wait between two steps remain. The group computes what
+//! it would compute as a step, bit for bit.
+
+use std::borrow::Cow;
 
 use super::images::pixel_pitch;
 use super::near::{self, Place};
 use crate::ir::{
-    Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, Nest, PackedConv, Policy, Step, StepKind, Storage,
-    Unary, View,
+    Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step,
+    StepKind, Storage, Unary, View,
 };
 use ferrane_host::conv::{Layout, PointStep};
 use ferrane_host::f16;
@@ -20,18 +22,100 @@ pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer<'_>])
     if !policy.fuses {
         return steps;
     }
-    near::fuse(steps, buffers, Place::First, matches, |steps| finished(steps.first()?, steps.last()?))
+    let steps = near::fuse(
+        steps,
+        buffers,
+        Place::First,
+        |steps| {
+            let [conv, between @ .., group] = steps else { return false };
+            pixels(group, &conv.writes[0]).is_some_and(|group| matches(conv, between, &group))
+        },
+        |steps| finished(steps.first()?, &*pixels(steps.last()?, &steps.first()?.writes[0])?),
+    );
+    fuse_joined(steps, buffers)
 }
 
-/// True if the last step is a group that reads the results of the first one, a convolution, and
-/// could run there.
-fn matches(steps: &[Step]) -> bool {
-    let [conv, between @ .., group] = steps else { return false };
+/// Moves groups over joined channels into the convolutions that compute the parts.
+fn fuse_joined(mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
+    let mut at = 0;
+    while at < steps.len() {
+        match joined(&steps, at, buffers) {
+            Some(parts) => {
+                for (writer, step) in parts {
+                    steps[writer] = step;
+                }
+                steps.remove(at);
+            }
+            None => at += 1,
+        }
+    }
+    steps
+}
+
+/// The convolutions whose results together are all that a group reads, each with its part of the
+/// group, if nobody else reads these results.
+fn joined(steps: &[Step], at: usize, buffers: &[Buffer<'_>]) -> Option<Vec<(usize, Step)>> {
+    let group = &steps[at];
+    let (StepKind::Group(_), [from], [to]) = (&group.kind, &*group.reads, &*group.writes) else { return None };
+    let uses = |views: &[View]| views.iter().any(|view| view.buffer == from.buffer);
+    let writers: Vec<usize> = (0..at).filter(|&i| uses(&steps[i].writes)).collect();
+    let joins = writers.len() > 1
+        && buffers[from.buffer].space == MemorySpace::Arena
+        && steps.iter().filter(|step| uses(&step.reads)).count() == 1
+        && writers.iter().all(|&i| steps[i].reads.iter().all(|view| view.buffer != to.buffer))
+        && to.shape == from.shape
+        && from.shape.len() > 2
+        && from.strides[1] == 1;
+    if !joins {
+        return None;
+    }
+    let mut channels = Vec::new();
+    let part = |&writer: &usize| {
+        let conv = &steps[writer];
+        let (part, first) = (&conv.writes[0], conv.writes[0].offset.checked_sub(from.offset)?);
+        let count = *part.shape.get(1)?;
+        channels.push(first..first + count);
+        if first + count > from.shape[1] || from.sliced(1, first, 1, count) != *part {
+            return None;
+        }
+        let to = to.sliced(1, first, 1, count);
+        let group = Step { reads: vec![part.clone()], writes: vec![to], ..group.clone() };
+        let between = (writer + 1..at).filter(|i| !writers.contains(i)).map(|i| &steps[i]);
+        let fused = matches(conv, between, &group).then(|| finished(conv, &group))??;
+        Some((writer, fused))
+    };
+    let parts = writers.iter().map(part).collect::<Option<Vec<_>>>()?;
+    channels.sort_by_key(|part| part.start);
+    let ends = channels.iter().map(|part| part.end);
+    let adjacent =
+        channels.iter().map(|part| part.start).eq(std::iter::once(0).chain(ends.clone()).take(channels.len()));
+    (adjacent && ends.last() == Some(from.shape[1])).then_some(parts)
+}
+
+/// The step with its operands in the shape of the image `like`, if they have another one. A linear
+/// layer is a convolution over a row of pixels, and what follows it has the shape of the program.
+fn pixels<'s>(step: &'s Step, like: &View) -> Option<Cow<'s, Step>> {
+    let shape = &step.writes.first()?.shape;
+    if *shape == like.shape || like.shape.len() != 3 || like.shape[0] != 1 {
+        return Some(Cow::Borrowed(step));
+    }
+    let row = |view: &View| {
+        let as_image = || view.reshaped(&like.shape).filter(|_| shape.len() > 3 && shape[1] == like.shape[1]);
+        as_image().or_else(|| view.row_of_pixels()).filter(|row| row.shape == like.shape)
+    };
+    let rows = |views: &[View]| views.iter().map(row).collect::<Option<Vec<_>>>();
+    let (reads, writes) = (rows(&step.reads)?, rows(&step.writes)?);
+    Some(Cow::Owned(Step { reads, writes, ..step.clone() }))
+}
+
+/// True if a group reads the results of a convolution, and could run there, before the steps
+/// between the two.
+fn matches<'s>(conv: &Step, between: impl IntoIterator<Item = &'s Step>, group: &Step) -> bool {
     let (StepKind::PackedConv(packed), StepKind::Group(_)) = (&conv.kind, &group.kind) else { return false };
     let (from, [to]) = (&conv.writes[0], group.writes.as_slice()) else { return false };
     let reads = || group.reads.iter();
     // What lies between does not touch what the group reads or writes.
-    let apart = between.iter().all(|step| {
+    let apart = between.into_iter().all(|step| {
         let writes = |view: &View| step.writes.iter().any(|w| w.buffer == view.buffer);
         let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
         !touches(to) && !reads().any(writes)
@@ -156,6 +240,7 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
                 U::Linear(factor, term) => vec![PointStep::Affine(factor, term)],
                 U::Sigmoid => vec![PointStep::Sigmoid],
                 U::Silu => vec![PointStep::Silu],
+                U::GeluExact => vec![PointStep::Gelu],
                 U::SigmoidHard(factor, term) => vec![PointStep::Affine(factor, term), PointStep::Clamp(0.0, 1.0)],
                 _ => return None,
             },

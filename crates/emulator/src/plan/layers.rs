@@ -214,7 +214,9 @@ impl<'a> Lowering<'a> {
         let wanted = self.result(y)?;
         let Some(to) = wanted.reshaped(&shape) else { return Err(args.unsupported("a result of this layout")) };
         let to = self.apart(&to, &[x.clone(), weight.clone()]);
-        let to = if self.dtype(y)?.is_float() {
+        let to = if let Some(to) = self.packed_linear(op, args, &x, &to)? {
+            to
+        } else if self.dtype(y)?.is_float() {
             let bias = self.bias(op, args)?.map(|b| (b, Along::Cols));
             let round = self.policy.rounds(self.dtype(y)?);
             self.product(&x, &swapped(&weight), to, After { bias, round, ..After::default() })?

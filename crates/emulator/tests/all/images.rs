@@ -352,6 +352,63 @@ fn convolutions_compute_gates_sums_and_activations() {
     }
 }
 
+/// A fire module: the activation of joined channels is computed by the convolutions that make them.
+#[test]
+fn convolutions_compute_activations_of_joined_channels() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[2, 40, 14, 14], 1)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let x = plain(b, ids[0], "x")?;
+            let (left, right) = (plain(b, x, "left")?, plain(b, x, "right")?);
+            let joined = b.concat("joined", &[left, right], 1)?;
+            let y = b.relu("y", joined)?;
+            Ok(vec![x, left, right, joined, y, plain(b, y, "end")?])
+        };
+        let found = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(5))));
+        assert_eq!(found.iter().filter(|step| *step == "conv+relu").count(), 2, "{found:?}");
+        assert!(found.iter().all(|step| step.starts_with("conv")), "{found:?}");
+        // Channels that are also read as they are stay so.
+        let read = steps(&program(&inputs, |b, ids| {
+            let values = body(b, ids)?;
+            Ok(vec![values[5], values[1]])
+        }));
+        assert!(!read.contains(&"conv+relu".to_string()), "{read:?}");
+        let found = law(&inputs, 1, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
+/// A block of layers over many positions: activations and sums are computed with the layers, in the
+/// order of the positions and in that of an image.
+#[test]
+fn linear_layers_compute_what_follows_them() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[1, 7, 9, 24], 1), Tensor::random(dtype, &[1, 24, 7, 9], 2)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let residual = plain(b, ids[1], "residual")?;
+            let w = random(b, "up_w", dtype, &[96, 24], 0.3)?;
+            let bias = random(b, "bias", dtype, &[96], 0.3)?;
+            let up = b.linear("up", ids[0], w, Some(bias))?;
+            let active = b.op("gelu", "active", [("x", up.into())])?;
+            let w = random(b, "down_w", dtype, &[24, 96], 0.3)?;
+            let down = b.linear("down", active, w, None)?;
+            let sum = b.add("sum", down, ids[0])?;
+            let w = random(b, "last_w", dtype, &[24, 24], 0.3)?;
+            let last = b.linear("last", sum, w, None)?;
+            let image = b.transpose("image", last, &[0, 3, 1, 2])?;
+            let scale = random(b, "scale", dtype, &[24, 1, 1], 0.3)?;
+            let scaled = b.mul("scaled", image, scale)?;
+            let y = b.add("y", scaled, residual)?;
+            Ok(vec![up, active, down, sum, last, y, plain(b, y, "end")?])
+        };
+        let fused = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(6))));
+        let linear: Vec<&String> = fused.iter().filter(|step| step.starts_with("linear")).collect();
+        assert_eq!(linear, ["linear+gelu", "linear+add", "linear+add"], "{fused:?}");
+        let found = law(&inputs, 2, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
 #[test]
 fn a_group_may_read_a_convolution_in_two_orders() {
     let x = [Tensor::random(Fp16, &[1, 6, 6, 6], 3)];
