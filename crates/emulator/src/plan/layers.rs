@@ -17,6 +17,9 @@ const MAX_BATCH: usize = 1 << 22;
 /// not wrap.
 const MAX_REACH: usize = isize::MAX as usize / 16;
 
+/// The most rows of a product whose constant right factor stays in fp16.
+const FEW_ROWS: usize = 8;
+
 /// What follows a product.
 #[derive(Clone, Default)]
 pub(super) struct After {
@@ -75,9 +78,11 @@ impl<'a> Lowering<'a> {
     /// product: `to`, or a new buffer if `to` has no two strides that keep the product's rows or
     /// columns disjoint.
     pub(super) fn product(&mut self, x: &View, z: &View, to: View, after: After) -> Result<View> {
-        let (x, z) = (self.widened(x)?, self.widened(z)?);
         let rank = to.shape.len();
         let (m, n) = (to.shape[rank - 2], to.shape[rank - 1]);
+        // With few rows, the time is that of reading the other factor.
+        let z = if to.elements() / n.max(1) <= FEW_ROWS { z.clone() } else { self.widened(z)? };
+        let x = self.widened(x)?;
         let k = x.shape[x.shape.len() - 1];
         let to = if separate(&to) { to } else { self.fresh(to.storage, &to.shape.clone(), None) };
         let lead = &to.shape[..rank - 2];
