@@ -37,7 +37,7 @@ def one(folder, path):
     record = folder / f"{name}.npz"
     if record.exists() and name in samples.CASES:
         data = np.load(record)
-        out = asyncio.run(samples.run(path, samples.CASES[name].data))
+        out, _ = asyncio.run(samples.run(path, samples.CASES[name]))
         equal = all(np.array_equal(samples.plain(v), data[f"out.{k}"], equal_nan=v.dtype.kind in "fc") for k, v in out.items())
         report["main"] = bool(equal)
     return report

@@ -8,7 +8,7 @@ Needs `pip install --pre coreai-core==1.0.0b3`; with `coreai-torch==0.4.3 coreai
     NAME.coreai.mlir  the program that coreai-core reads from it, as text
     NAME.aicode.mlir  the file itself, as MLIR's generic form
     NAME.debug.mlir   the same, with locations
-    NAME.npz          inputs (`in.X`) and outputs (`out.Y`) of `main`, if it runs here
+    NAME.npz          inputs (`in.X`) and outputs (`out.Y`) of `main`, states before (`state.Z`) and after it (`after.Z`), if it runs here
 
 `index.json` lists what was written and what failed, with the reason.
 """
@@ -41,8 +41,8 @@ CASES = {}
 class Case:
     """One sample: specs of inputs with data to run it on, and the body of `main`."""
 
-    def __init__(self, body, data, shapes, build):
-        self.body, self.data, self.shapes, self.build = body, data, shapes, build
+    def __init__(self, body, data, shapes, build, states=None):
+        self.body, self.data, self.shapes, self.build, self.states = body, data, shapes, build, states or {}
 
 
 def case(name, body, shapes=None, **data):
@@ -51,12 +51,12 @@ def case(name, body, shapes=None, **data):
     CASES[name] = Case(body, data, shapes or {}, None)
 
 
-def module(name, **data):
-    """A whole module, built by the decorated function."""
+def module(name, states=None, **data):
+    """A whole module, built by the decorated function; `states` are what its states hold before it runs."""
 
     def wrap(build):
         assert name not in CASES, name
-        CASES[name] = Case(None, data, {}, build)
+        CASES[name] = Case(None, data, {}, build, states)
 
     return wrap
 
@@ -224,6 +224,70 @@ case("dynamic_reshape", lambda x: ops.reshape(x, ints(-1, dtype=S)), shapes={"x"
 case("rank_0", lambda x: ops.add(x, x), x=np.array(1.5, np.float32))
 
 
+# Forms that the operations above have in other models.
+E4 = np.float16
+case("slice_backward", lambda x: ops.slice_(x, ints(1, 5, dtype=S), ints(0, -7, dtype=S), ints(-1, -2, dtype=S)), x=f(2, 6))
+case("slice_negative", lambda x: ops.slice_(x, ints(-1, -5, dtype=S), ints(9, -1, dtype=S), ints(1, 1, dtype=S)), x=f(2, 6))
+case("slice_moving", lambda x, i: ops.slice_(x, ops.concat(np.int32(0), [ops.constant(ints(0, dtype=S)), i]), ops.concat(np.int32(0), [ops.constant(ints(2, dtype=S)), ops.add(i, ops.constant(ints(2, dtype=S)))]), ints(1, 1, dtype=S)), x=f(2, 6), i=ints(3, dtype=S))
+case("slice_update_moving", lambda x, i, u: ops.slice_update(x, ops.concat(np.int32(0), [ops.constant(ints(0, dtype=S)), i]), ops.concat(np.int32(0), [ops.constant(ints(2, dtype=S)), ops.add(i, ops.constant(ints(2, dtype=S)))]), ints(1, 1, dtype=S), u), x=f(2, 6), i=ints(3, dtype=S), u=f(2, 2))
+case("slice_update_steps", lambda x, u: ops.slice_update(x, ints(0, -5, dtype=S), ints(2, 6, dtype=S), ints(1, 2, dtype=S), u), x=f(2, 6), u=f(2, 3))
+case("split_size", lambda x: ops.split(x, np.uint32(4), np.int32(-1)), x=f(2, 10))
+case("tile_inner", lambda x: ops.tile(x, ints(2)), x=f(2, 3))
+case("reverse_all", lambda x: ops.reverse(x, ints(0, -1, dtype=S)), x=f(2, 3))
+case("pad_outer", lambda x: ops.pad(x, ints(1, 0, 0, 0, 2, 1), np.float32(0), padding_mode="replicate"), x=f(2, 3, 4))
+case("pad_int", lambda x: ops.pad(x, ints(1, 0, 0, 2), np.int32(-3), padding_mode="constant"), x=i32(2, 3))
+case("transpose_product", lambda x, y: ops.batch_matmul(x, ops.transpose(y, ints(0, 2, 1))), x=f(2, 3, 4), y=f(2, 5, 4))
+case("batch_matmul_int", ops.batch_matmul, x=i32(2, 3, 4), y=i32(2, 4, 5))
+case("batch_matmul_plain", ops.batch_matmul, x=f(3, 4), y=f(4, 5))
+case("batch_matmul_long", ops.batch_matmul, x=f(1, 3, 512), y=f(1, 512, 5))
+case("batch_matmul_long_float16", ops.batch_matmul, x=f(1, 3, 512, dtype=E4), y=f(1, 512, 5, dtype=E4))
+case("conv2d_dilated", lambda x: ops.conv2d(x, f(4, 3, 3, 2, dtype=E4), ints(1, 2), ints(2, 1), np.uint32(1)), x=f(1, 3, 9, 8, dtype=E4))
+case("conv_transpose2d_padded", lambda x: ops.conv_transpose2d(x, f(4, 2, 3, 3), ints(2, 2), ints(1, 1), ints(1, 2), ints(1, 0), np.uint32(2)), x=f(1, 4, 4, 4))
+case("maxpool2d_ceil", lambda x: ops.maxpool2d(tensor((1, 2, 3, 4), np.float32), x, ints(2, 3), ints(2, 2), ints(1, 1), np.bool_(True)), x=f(1, 2, 5, 8))
+case("maxpool2d_dilated", lambda x: ops.maxpool2d(tensor((1, 2, 4, 5), np.float32), x, ints(2, 2), ints(1, 1), ints(2, 1), np.bool_(False)), x=f(1, 2, 6, 6))
+case("sumpool2d_dilated", lambda x: ops.sumpool2d(x, ints(2, 2), ints(2, 1), ops.constant(ints(1, 3))), x=f(1, 2, 6, 6))
+for mode in ("nearest_neighbor", "linear"):
+    resized = lambda x, m, out, scale, offset: ops.interpolate(x, ints(*out, dtype=S), np.array(scale, np.float32), np.array(offset, np.float32), interpolation_mode=ir.Attribute.parse(f"#coreai.interpolation_mode<{m}>"))
+    case(f"interpolate_odd_{mode}", lambda x, m=mode: resized(x, m, (1, 2, 7, 5), (1, 1, 7 / 3, 5 / 4), (0, 0, 0, 0)), x=f(1, 2, 3, 4))
+    case(f"interpolate_corners_{mode}", lambda x, m=mode: resized(x, m, (1, 2, 5, 7), (1, 1, 2, 2), (0, 0, -0.5, -0.5)), x=f(1, 2, 3, 4))
+    case(f"interpolate_smaller_{mode}", lambda x, m=mode: resized(x, m, (4, 3), (0.5, 0.5), (0, 0)), x=f(8, 6))
+    case(f"interpolate_float16_{mode}", lambda x, m=mode: resized(x, m, (1, 2, 9, 8), (1, 1, 3, 2), (0, 0, 0, 0)), x=f(1, 2, 3, 4, dtype=E4))
+for dtype in (np.int8, np.uint8, np.int16, np.uint32, np.int64):
+    name = np.dtype(dtype).name
+    values = (np.arange(10).reshape(2, 5) * 23 - (100 if np.dtype(dtype).kind == "i" else 0)).astype(dtype)
+    for op in ("add", "mul", "sub", "maximum", "divide", "modulo"):
+        case(f"{op}_{name}", getattr(ops, op), x=values, y=(values[::-1, ::-1] | dtype(1)).astype(dtype))
+    case(f"reduce_sum_{name}", lambda x: ops.reduce_sum(x, ints(1, dtype=S)), x=values)
+    case(f"cast_from_{name}", lambda x: [ops.cast(x, np.float16), ops.cast(x, np.int8), ops.cast(x, np.bool_)], x=values)
+case("gather_negative", lambda x, i: ops.gather_along_axis(x, i, np.int32(-1)), x=f(2, 6), i=np.array([[-1, 2], [0, -6]], S))
+case("gather_bool", lambda x, i: ops.gather_along_axis(x, i, np.int32(1)), x=i32(2, 6, high=2).astype(bool), i=i32(2, 3, high=6))
+case("gather_nd_two", lambda x, i: ops.gather_nd(x, i), x=f(3, 6, 2), i=np.array([[0, -1], [2, 3]], S))
+case("scatter_nd_two", lambda x, i, u: ops.scatter_nd(x, i, u), x=f(3, 6), i=np.array([[0, 1], [2, -1]], S), u=f(2))
+case("argsort_up", lambda x: ops.argsort(x, np.int32(0), np.bool_(False), np.bool_(True)), x=i32(6, 3, high=4))
+case("sort_float16", lambda x: ops.sort(x, np.int32(-1), np.bool_(True), np.bool_(True)), x=f(2, 9, dtype=E4))
+for combiner in ("sum", "product", "max"):
+    case(f"scan_backward_{combiner}", lambda x, c=combiner: ops.scan(x, np.uint32(0), np.bool_(True), combiner=c), x=f(5, 2))
+case("where_scalar", lambda c, x: ops.broadcasting_where(c, x, np.float32(0)), c=i32(2, 5, high=2).astype(bool), x=f(2, 5))
+case("softmax_float16", lambda x: ops.softmax(x, np.int32(0)), x=f(7, 5, dtype=E4, scale=3))
+case("quantize_tensor", lambda x: ops.quantize(x, np.float32(0.05), np.uint8(100), np.float32(0), ints(0, 1, dtype=S)), x=f(2, 3))
+case("quantize_moved", lambda x: ops.quantize(x, np.array([0.1, 0.2, 0.3], np.float32), np.zeros(3, np.int8), np.array([0.5, -1, 2], np.float32), np.int32(1)), x=f(2, 3))
+case("quantize_pair", lambda x: ops.dequantize(ops.quantize(x, np.float16(0.05), np.int8(3), np.float16(0), ints(0, 1, dtype=S)), np.float16(0.05), np.int8(3), np.float16(0), ints(0, 1, dtype=S)), x=f(2, 3, dtype=E4))
+case("dequantize_moved", lambda x: ops.dequantize(x, np.array([0.1, 0.2, 0.3], np.float32), np.array([1, -2, 3], np.int8), np.array([0.5, -1, 2], np.float32), np.int32(1)), x=i32(2, 3).astype(np.int8))
+bytes_of = lambda *shape: rng.integers(-128, 128, shape).astype(np.int8)
+case("dequantize_constant", lambda x: ops.batch_matmul(x, ops.dequantize(ops.constant(bytes_of(16, 12)), np.abs(f(12)) / np.float32(99), bytes_of(12), np.zeros(12, np.float32), np.int32(1))), x=f(3, 16))
+case("dequantize_constant_float16", lambda x: ops.batch_matmul(x, ops.dequantize(ops.constant(bytes_of(16, 12)), (np.abs(f(12)) / 99).astype(E4), np.zeros(12, np.int8), np.zeros(12, E4), np.int32(1))), x=f(3, 16, dtype=E4))
+case("blockwise_constant", lambda x: ops.batch_matmul(x, ops.blockwise_shift_scale(ops.constant(bytes_of(16, 12)), f(4, 12), bytes_of(4, 12), np.zeros((4, 12), np.float32))), x=f(3, 16))
+case("blockwise_constant_uint4", lambda x: ops.batch_matmul(x, ops.blockwise_shift_scale(ops.constant(rng.integers(0, 16, (16, 12)).astype(ml_dtypes.uint4)), f(4, 1), np.full((4, 1), 8).astype(ml_dtypes.uint4), np.zeros((4, 1), np.float32))), x=f(3, 16))
+case("blockwise_constant_float8", lambda x: ops.batch_matmul(x, ops.blockwise_shift_scale(ops.constant(f(16, 12).astype(ml_dtypes.float8_e4m3fn)), f(4, 1), np.zeros((4, 1)).astype(ml_dtypes.float8_e4m3fn), np.zeros((4, 1), np.float32))), x=f(3, 16))
+case("blockwise_moved", lambda x: ops.blockwise_shift_scale(x, f(2, 2), bytes_of(2, 2), f(2, 2)), x=bytes_of(4, 6))
+case("lut_constant", lambda x: ops.batch_matmul(x, ops.lut_to_dense(ops.constant(rng.integers(0, 16, (16, 12)).astype(ml_dtypes.uint4)), f(1, 1, 16, 1), np.int16(0))), x=f(3, 16))
+case("lut_constant_groups", lambda x: ops.batch_matmul(x, ops.lut_to_dense(ops.constant(rng.integers(0, 4, (16, 12)).astype(ml_dtypes.uint2)), f(4, 1, 4, 1, dtype=E4), np.int16(0))), x=f(3, 16, dtype=E4))
+case("lut_constant_vectors", lambda x: ops.batch_matmul(x, ops.lut_to_dense(ops.constant(rng.integers(0, 256, (16, 6)).astype(np.uint8)), f(1, 1, 256, 2), np.int16(1))), x=f(3, 16))
+case("lut_groups", lambda x: ops.lut_to_dense(x, f(2, 1, 16, 1), np.int16(0)), x=rng.integers(0, 16, (4, 4)).astype(ml_dtypes.uint4))
+case("dynamic_attention", lambda x: ops.softmax(ops.batch_matmul(x, ops.transpose(x, ints(0, 2, 1))), np.int32(-1)), shapes={"x": (1, -1, 8)}, x=f(1, 5, 8))
+case("dynamic_shape", lambda x: ops.reshape(x, ops.concat(np.int32(0), [ops.slice_(ops.get_shape(x), ints(0, dtype=S), ints(1, dtype=S), ints(1, dtype=S)), ops.constant(ints(6))])), shapes={"x": (-1, 2, 3)}, x=f(4, 2, 3))
+
+
 # Control flow, functions, states and what else a module may hold.
 @module("if", c=np.array(True), x=f(3), y=f(3))
 def _(data):
@@ -286,7 +350,7 @@ def _(data):
     graph("main", {"x": x}, ops.sin)
 
 
-@module("state", x=f(2, 3))
+@module("state", states={"h": f(2, 3)}, x=f(2, 3))
 def _(data):
     handle = ir.Type.parse("!coreai.handle<tensor<2x3xf32>>")
 
@@ -301,7 +365,7 @@ def _(data):
     g.outputs_spec = [("y", out), ("t", token)]
 
 
-@module("join_token", x=f(2, 3))
+@module("join_token", states={"h": f(2, 3)}, x=f(2, 3))
 def _(data):
     handle = ir.Type.parse("!coreai.handle<tensor<2x3xf32>>")
     g = ops.GraphOp("main", [handle, spec(data["x"])._to_mlir_type()], [], input_names=["h", "x"], result_names=[])
@@ -391,6 +455,32 @@ coreai.graph @main(%x: tensor<4xf32> {coreai.name = "x"}) -> (tensor<4xf32> {cor
   %d = "coreai.sparse_with_bitmask_to_dense"(%t) : (tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>) -> tensor<2x3xf32>
   coreai.output %d : tensor<2x3xf32>
 }""",
+    # The runtime takes no inputs of one bit.
+    "sparse_constant": """coreai.graph @main(%v: tensor<3xf32> {coreai.name = "v"}) -> (tensor<2x3xf32> {coreai.name = "y"}) {
+  %m = coreai.constant dense<[[1, 0, 1], [0, 1, 0]]> : tensor<2x3xui1>
+  %s = "coreai.build_sparse_with_bitmask"(%v, %m) : (tensor<3xf32>, tensor<2x3xui1>) -> tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>
+  %d = "coreai.sparse_with_bitmask_to_dense"(%s) : (tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>) -> tensor<2x3xf32>
+  coreai.output %d : tensor<2x3xf32>
+}""",
+    "sparse_constants": """coreai.graph @main(%v: tensor<2x3xf32> {coreai.name = "v"}) -> (tensor<2x3xf32> {coreai.name = "y"}) {
+  %c = coreai.constant dense<[1.5, -2.0, 0.25]> : tensor<3xf32>
+  %m = coreai.constant dense<[[1, 0, 1], [0, 1, 0]]> : tensor<2x3xui1>
+  %s = "coreai.build_sparse_with_bitmask"(%c, %m) : (tensor<3xf32>, tensor<2x3xui1>) -> tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>
+  %d = "coreai.sparse_with_bitmask_to_dense"(%s) : (tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>) -> tensor<2x3xf32>
+  %y = coreai.mul %v, %d : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  coreai.output %y : tensor<2x3xf32>
+}""",
+    "lut_to_sparse_constant": """coreai.graph @main(%v: tensor<2x3xf32> {coreai.name = "v"}) -> (tensor<2x3xf32> {coreai.name = "y"}) {
+  %c = coreai.constant dense<[1, 3, 2]> : tensor<3xui2>
+  %m = coreai.constant dense<[[1, 0, 1], [0, 1, 0]]> : tensor<2x3xui1>
+  %s = "coreai.build_sparse_with_bitmask"(%c, %m) : (tensor<3xui2>, tensor<2x3xui1>) -> tensor<2x3xui2, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>
+  %l = coreai.constant dense<[[[[0.5], [1.5], [-2.0], [4.0]]]]> : tensor<1x1x4x1xf32>
+  %a = coreai.constant dense<0> : tensor<si16>
+  %t = "coreai.lut_to_sparse_with_bitmask"(%s, %l, %a) : (tensor<2x3xui2, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>, tensor<1x1x4x1xf32>, tensor<si16>) -> tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>
+  %d = "coreai.sparse_with_bitmask_to_dense"(%t) : (tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>) -> tensor<2x3xf32>
+  %y = coreai.mul %v, %d : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  coreai.output %y : tensor<2x3xf32>
+}""",
     "reduce": """coreai.graph @main(%x: tensor<3x4xf32> {coreai.name = "x"}) -> (tensor<3x1xf32> {coreai.name = "y"}) {
   %a = coreai.constant dense<1> : tensor<1xsi32>
   %i = coreai.constant dense<0.0> : tensor<f32>
@@ -436,15 +526,26 @@ def parsed(text):
     return build
 
 
+DATA = {
+    "target_spec": {"x": f(4)},
+    "sparse_constant": {"v": f(3)},
+    "sparse_constants": {"v": f(2, 3)},
+    "lut_to_sparse_constant": {"v": f(2, 3)},
+    "reduce": {"x": f(3, 4)},
+    "isolated_group": {"x": f(4)},
+    "constraints": {"x": f(2, 3)},
+    "constraints_io": {"x": f(2, 3)},
+    "constraints_heap": {"x": f(2, 3)},
+}
 for key, text in TEXTS.items():
-    CASES[key] = Case(None, {}, {}, parsed(text))
+    CASES[key] = Case(None, DATA.get(key, {}), {}, parsed(text))
 
 
 class Torch(Case):
     """A module of PyTorch, converted by coreai-torch, perhaps after coreai-opt compressed it."""
 
-    def __init__(self, make, **data):
-        super().__init__(None, data, {}, None)
+    def __init__(self, make, states=None, **data):
+        super().__init__(None, data, {}, None, states)
         self.make = make
 
     def program(self):
@@ -507,7 +608,7 @@ def torch_cases():
     add("attention", lambda _: Attention(), x=f(1, 4, 16))
     add("norms", lambda _: Norms(), x=f(2, 4, 8))
     add("embedding", lambda _: nn.Embedding(10, 4), i=np.array([[1, 2], [9, 0]], np.int32))
-    add("buffer", lambda _: Counter(), x=f(2, 3))
+    add("buffer", lambda _: Counter(), states={"b_total": f(2, 3)}, x=f(2, 3))
     add("lstm", lambda _: Lambda(lambda x, m=nn.LSTM(4, 3): m(x)[0]), x=f(2, 1, 4))
     add("upsample", lambda _: nn.Upsample(scale_factor=2, mode="bilinear"), x=f(1, 2, 3, 3))
     add("pool", lambda _: nn.AvgPool2d(2), x=f(1, 2, 4, 4))
@@ -550,13 +651,17 @@ def aicode(data):
     return texts
 
 
-async def run(path, data):
+async def run(path, sample):
+    """The outputs of `main`, and what its states hold after it."""
     async with AIModelAsset.load(path).executable() as model:
         function = model.load_function("main")
-        # Models of coreai-torch have the names of PyTorch.
-        names = function.desc.input_names if path.name.startswith("torch_") else data
-        out = await function({k: NDArray(v) for k, v in zip(names, data.values())})
-        return {k: np.array(v.numpy()) for k, v in out.items()}
+        # Models of coreai-torch have the names of PyTorch, and its 64-bit indices become 32-bit ones.
+        torch = path.name.startswith("torch_")
+        names = function.desc.input_names if torch else sample.data
+        values = [v.astype(np.int32) if torch and v.dtype == np.int64 else v for v in sample.data.values()]
+        states = {k: NDArray(np.array(v)) for k, v in sample.states.items()}
+        out = await function({k: NDArray(v) for k, v in zip(names, values)}, state=states)
+        return {k: np.array(v.numpy()) for k, v in out.items()}, {k: np.array(v.numpy()) for k, v in states.items()}
 
 
 def plain(value):
@@ -581,17 +686,17 @@ def write(folder, name, sample):
     return path
 
 
-def record(folder, name, path, data):
+def record(folder, name, path, sample):
     (folder / f"{name}.coreai.mlir").write_text(str(AIModelAsset.load(path).program))
     generic, debug = aicode((path / "main.mlirb").read_bytes())
     (folder / f"{name}.aicode.mlir").write_text(generic)
     (folder / f"{name}.debug.mlir").write_text(debug)
     try:
-        out = asyncio.run(run(path, data))
+        out, after = asyncio.run(run(path, sample))
     except Exception as e:  # noqa: BLE001
         return f"{type(e).__name__}: {str(e)[:900]}"
-    arrays = {f"in.{k}": plain(np.asarray(v)) for k, v in data.items()} | {f"out.{k}": plain(v) for k, v in out.items()}
-    np.savez(folder / f"{name}.npz", **arrays)
+    parts = {"in": sample.data, "out": out, "state": sample.states, "after": after}
+    np.savez(folder / f"{name}.npz", **{f"{part}.{k}": plain(np.asarray(v)) for part, values in parts.items() for k, v in values.items()})
     return None
 
 
@@ -601,7 +706,7 @@ def one(folder, name, sample):
         path = write(folder, name, sample)
     except Exception as e:  # noqa: BLE001
         return {"written": False, "why": f"{type(e).__name__}: {str(e)[:900]}"}
-    return {"written": True, "not run": record(folder, name, path, sample.data)}
+    return {"written": True, "not run": record(folder, name, path, sample)}
 
 
 def in_child(work):

@@ -55,6 +55,11 @@ impl Asset {
         &self.program
     }
 
+    /// The mapped file of the program.
+    pub(crate) fn mapped(&self) -> &Mapped {
+        &self.program
+    }
+
     /// The program, decoded. Its weights are borrowed from the file.
     ///
     /// # Errors

@@ -15,5 +15,25 @@ pub const NOT_A_FOLDER: Code = Code(905);
 /// The hash of the folder is not that of the program.
 pub const WRONG_HASH: Code = Code(906);
 
+/// An extent of an input has no number.
+pub const OPEN_EXTENT: Code = Code(907);
+/// MIL cannot express an operation.
+pub const UNMAPPED: Code = Code(908);
+/// A value has to be known when the program is made.
+pub const UNKNOWN_VALUE: Code = Code(909);
+/// An operation contradicts itself.
+pub const INVALID: Code = Code(910);
+
 /// Every code of the crate, in ascending order.
-pub const ALL: &[Code] = &[NOT_BYTECODE, TRUNCATED, MALFORMED, DANGLING, NOT_A_FOLDER, WRONG_HASH];
+pub const ALL: &[Code] = &[
+    NOT_BYTECODE,
+    TRUNCATED,
+    MALFORMED,
+    DANGLING,
+    NOT_A_FOLDER,
+    WRONG_HASH,
+    OPEN_EXTENT,
+    UNMAPPED,
+    UNKNOWN_VALUE,
+    INVALID,
+];

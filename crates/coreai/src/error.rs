@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use ferrane_diag::Code;
+use ferrane_diag::{Code, Diagnostic, Diagnostics};
 
 use crate::codes;
 
@@ -73,3 +73,60 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A part of a model that has no program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The stable code of the reason.
+    pub code: Code,
+    /// The function, and the line of the source that wrote the operation if the file has it; or the
+    /// name of an input.
+    pub subject: String,
+    /// The operation as it is named in the file (`primitive.real_part_v1`), or `input`.
+    pub operation: String,
+    /// Why it has no program, and what to do about it.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.subject, self.operation, self.reason)
+    }
+}
+
+/// Everything in a model that has no program, in the order of its operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// One entry for each operation or input; never empty.
+    pub all: Vec<Refusal>,
+}
+
+/// Refusals that the message of [`Refusals`] lists.
+const LISTED: usize = 20;
+
+impl Refusals {
+    /// As diagnostics, one for each refusal.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let mut found = Diagnostics::new();
+        for refusal in &self.all {
+            found.push(Diagnostic::error(refusal.code, None, refusal.to_string()));
+        }
+        found
+    }
+}
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the model has no program:")?;
+        for refusal in self.all.iter().take(LISTED) {
+            write!(f, "\n  {refusal}")?;
+        }
+        match self.all.len().checked_sub(LISTED) {
+            Some(more @ 1..) => write!(f, "\n  … and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Refusals {}

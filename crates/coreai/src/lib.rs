@@ -2,7 +2,7 @@
 //!
 //! A model is a folder ([`Asset`]). Its program is MLIR bytecode ([`bytecode`]) of one dialect,
 //! `aicode`, which [`dialect`] decodes. [`text`] prints a program as Apple's tools do, [`build`]
-//! makes and changes programs.
+//! makes and changes programs. [`Asset::to_mil`] makes a program of MIL, which runs on any device.
 //!
 //! ```
 //! use ferrane_coreai::build::Builder;
@@ -47,9 +47,15 @@ pub mod bytecode;
 pub mod codes;
 pub mod dialect;
 mod error;
+mod lower;
+mod opened;
+mod options;
 pub mod summary;
 pub mod text;
 
 pub use asset::Asset;
 pub use bytecode::Bytecode;
-pub use error::{Error, Result};
+pub use error::{Error, Refusal, Refusals, Result};
+pub use lower::operations;
+pub use opened::{is_model, open_checked};
+pub use options::Options;

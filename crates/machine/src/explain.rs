@@ -277,6 +277,26 @@ const COREAI: &[(u16, &str, &str)] = &[
         "hash of a Core AI model",
         "`main.hash` holds the SHA-256 of `main.mlirb` as 32 bytes, and it does not match the program. Apple's tools write both; a tool that changes `main.mlirb` must write `main.hash` again.",
     ),
+    (
+        907,
+        "open extent of a Core AI model",
+        "A program has fixed extents. Each extent that the file leaves open gets its number from `--shape x=1x128` or `--shape x.0=1`, or from `Options::dimensions`; its name is `INPUT.AXIS`.",
+    ),
+    (
+        908,
+        "operation that MIL cannot express",
+        "MIL has no op for the operation, no short composition of ops computes it, and the file has no expansion of it that MIL can express. The message says which operation, and which line of the source wrote it. docs/coreai.md lists the operations.",
+    ),
+    (
+        909,
+        "value of a Core AI model that must be known",
+        "MIL needs the value when the program is made: axes, shapes, sizes. It must be a constant, or computed from constants and extents.",
+    ),
+    (
+        910,
+        "operation that contradicts itself",
+        "An operation of the model gets operands that do not fit it, or returns a tensor of another type than it states. A file that coreai-core verified has none; the file was changed, or its version is not known.",
+    ),
 ];
 
 /// Every explanation, sorted by code.

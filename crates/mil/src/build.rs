@@ -10,7 +10,7 @@ mod calls;
 pub use blocks::OpenBlock;
 pub use calls::{Conv, ReducedDims, Transpose};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::MilError;
 use crate::op;
@@ -86,8 +86,9 @@ impl Builder {
         Builder { function, opset, weights: Weights::new(), names: HashMap::new(), block: BlockId(0) }
     }
 
-    /// As [`Builder::new`], with existing weights, whose records keep their ids.
-    pub(crate) fn over(name: &str, opset: Opset, weights: Weights) -> Builder {
+    /// As [`Builder::new`], with existing weights, whose records keep their ids: so the functions of
+    /// one program are built one after the other.
+    pub fn over(name: &str, opset: Opset, weights: Weights) -> Builder {
         Builder { weights, ..Builder::new(name, opset) }
     }
 
@@ -382,11 +383,7 @@ impl Builder {
 
     /// An identifier that is not taken, derived from `name`.
     fn unique(&mut self, name: &str) -> String {
-        let mut base: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-        if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-            base.insert(0, '_');
-        }
+        let base = identifier(name);
         let Some(&first) = self.names.get(&base) else {
             self.names.insert(base.clone(), 1);
             return base;
@@ -442,6 +439,40 @@ fn check_stored(name: &str, dtype: DataType) -> Result<(), MilError> {
 pub(crate) fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The nearest identifier: other characters become `_`.
+fn identifier(name: &str) -> String {
+    let mut base: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        base.insert(0, '_');
+    }
+    base
+}
+
+/// The names in a program for the names of ports in a model: the same where they are identifiers
+/// and not taken; else other characters become `_`, and a number makes them unique.
+pub fn port_names<'a>(ports: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = HashSet::new();
+    let ports: Vec<&str> = ports.into_iter().collect();
+    taken.extend(ports.iter().filter(|n| is_identifier(n)).map(|n| n.to_string()));
+    let mut seen = HashSet::new();
+    ports
+        .iter()
+        .map(|&name| {
+            if is_identifier(name) && seen.insert(name.to_string()) {
+                return name.to_string();
+            }
+            let base = identifier(name);
+            let mut unique = base.clone();
+            let mut n = 1;
+            while !taken.insert(unique.clone()) {
+                unique = format!("{base}_{n}");
+                n += 1;
+            }
+            unique
+        })
+        .collect()
 }
 
 /// Checks that the bytes, strings or record of a tensor constant agree with its type.

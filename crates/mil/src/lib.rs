@@ -74,7 +74,7 @@ pub mod text;
 mod verify;
 pub mod weights;
 
-pub use build::{Builder, Conv, OpenBlock, ReducedDims, Transpose, build_info};
+pub use build::{Builder, Conv, OpenBlock, ReducedDims, Transpose, build_info, port_names};
 pub use error::MilError;
 pub use eval::Evaluate;
 pub use format::format;

@@ -61,9 +61,10 @@ mod tensor;
 
 pub use element::ElementType;
 pub use error::{Error, Refusal, Refusals};
+pub use ferrane_mil::port_names;
 pub use graph::{Dimension, Port};
 pub use lower::operators;
-pub use model::{Model, port_names};
+pub use model::Model;
 pub use opened::{is_model, open_checked};
 pub use options::{Options, Precision};
 pub use tensor::Tensor;

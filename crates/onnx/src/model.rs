@@ -102,7 +102,8 @@ impl Model {
     }
 
     /// The model as a MIL program with the function `main`. Inputs and outputs keep their order;
-    /// their names are those of the model where these are identifiers (see [`port_names`]).
+    /// their names are those of the model where these are identifiers (see
+    /// [`port_names`](crate::port_names)).
     ///
     /// Nodes that no output depends on are left out. What can be computed from constants and known
     /// extents is computed here, as far as it is small.
@@ -145,37 +146,4 @@ fn check_names(graph: &Graph) -> Result<(), Error> {
         return Err(Error::invalid(subject, format!("it reads `{name}`, which nothing defines")));
     }
     Ok(())
-}
-
-/// The names in a program for the names of ports in a model: the same where they are identifiers
-/// and not taken; else other characters become `_`, and a number makes them unique.
-pub fn port_names<'a>(ports: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut taken = std::collections::HashSet::new();
-    let ports: Vec<&str> = ports.into_iter().collect();
-    let is_plain = |name: &str| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    taken.extend(ports.iter().filter(|n| is_plain(n)).map(|n| n.to_string()));
-    let mut seen = std::collections::HashSet::new();
-    ports
-        .iter()
-        .map(|&name| {
-            if is_plain(name) && seen.insert(name.to_string()) {
-                return name.to_string();
-            }
-            let mut base: String =
-                name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-            if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-                base.insert(0, '_');
-            }
-            let mut unique = base.clone();
-            let mut n = 1;
-            while !taken.insert(unique.clone()) {
-                unique = format!("{base}_{n}");
-                n += 1;
-            }
-            unique
-        })
-        .collect()
 }

@@ -20,8 +20,7 @@ macro_rules! elements {
                 match self { $(ElementType::$name => $code,)* }
             }
 
-            /// The number of bits that an element carries. Types of fewer than 8 bits are stored in
-            /// a byte each.
+            /// The number of bits that an element carries.
             pub fn bits(self) -> u32 {
                 match self { $(ElementType::$name => $bits,)* }
             }
@@ -94,9 +93,22 @@ impl ElementType {
         TYPES.iter().find(|kind| kind.code == self.code())
     }
 
-    /// The number of bytes that an element takes in a constant.
+    /// The number of bytes that an element takes by itself.
     pub fn size(self) -> usize {
         self.bits().div_ceil(8) as usize
+    }
+
+    /// Whether a resource holds several elements in a byte, from its lowest bit on. An attribute
+    /// does so only for elements of one bit.
+    pub fn is_packed(self) -> bool {
+        self.bits() < 8 && self != ElementType::Bool
+    }
+
+    /// Element `index` of a packed constant, in the lowest bits; 0 beyond its end.
+    pub fn unpacked(self, bytes: &[u8], index: usize) -> u8 {
+        let bits = self.bits() as usize;
+        let byte = bytes.get(index * bits / 8).copied().unwrap_or(0);
+        byte >> (index * bits % 8) & (0xff >> (8 - bits.min(8)))
     }
 }
 

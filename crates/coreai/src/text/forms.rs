@@ -4,7 +4,7 @@ use super::program::ProgramPrinter;
 use super::spell::{items, named_list, nested, string};
 use super::{DEPTH, comma, hex, number, quoted, separated};
 use crate::bytecode::{AttributeId, BytecodeOp, StringId, ValueId};
-use crate::dialect::Field;
+use crate::dialect::{ElementType, Field};
 
 /// Tensors of more elements are printed in hexadecimal, as MLIR does.
 const SPELLED_OUT: usize = 100;
@@ -291,10 +291,18 @@ impl ProgramPrinter<'_, '_> {
             [Field::Byte(splat), Field::Bytes(bytes)] => {
                 self.out.charge(file.types.get(result.ty.0 as usize).map_or(0, |entry| entry.bytes.len()));
                 let Some(tensor) = file.tensor(result.ty).filter(|t| t.shape.len() <= DEPTH) else { return false };
-                let size = tensor.element.size();
-                let items: Vec<&[u8]> = bytes.chunks_exact(size).collect();
-                let count = tensor.count();
-                if bytes.len() % size != 0 || count != Some(items.len()) && !(*splat != 0 && items.len() == 1) {
+                let (size, count) = (tensor.element.size(), tensor.count());
+                let packed = *splat == 0 && tensor.element == ElementType::UInt1;
+                let bits = tensor.element.bits() as usize;
+                let fits = |n: &usize| packed && n.checked_mul(bits).is_some_and(|n| n.div_ceil(8) == bytes.len());
+                let unpacked: Vec<u8> = match count.filter(fits) {
+                    Some(count) => (0..count).map(|i| tensor.element.unpacked(bytes, i)).collect(),
+                    None => Vec::new(),
+                };
+                let items: Vec<&[u8]> = if packed { &unpacked[..] } else { &bytes[..] }.chunks_exact(size).collect();
+                if !packed && bytes.len() % size != 0
+                    || count != Some(items.len()) && !(*splat != 0 && items.len() == 1)
+                {
                     return false;
                 }
                 self.push(" dense<");

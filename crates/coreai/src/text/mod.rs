@@ -17,6 +17,7 @@ use crate::bytecode::{AttributeId, Block, Bytecode, EncodedEntry, TypeId};
 use crate::dialect::Decoded;
 
 pub use generic::{Locations, generic};
+pub(crate) use number::small_float;
 pub use program::program;
 pub(crate) use program::shows_regions;
 pub(crate) use spell::{port_names, ty};

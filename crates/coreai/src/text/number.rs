@@ -28,7 +28,7 @@ pub(super) fn element(bytes: &[u8], element: ElementType) -> String {
     word[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
     let bits = u64::from_le_bytes(word);
     match element {
-        ElementType::Bool => (bits & 1 == 1).to_string(),
+        ElementType::Bool | ElementType::UInt1 => (bits & 1 == 1).to_string(),
         ElementType::Float64 => F64.text(bits),
         ElementType::Float32 => F32.text(bits),
         ElementType::Float16 => F16.text(bits),
@@ -49,8 +49,24 @@ pub(super) fn element(bytes: &[u8], element: ElementType) -> String {
         | ElementType::UInt16
         | ElementType::UInt8
         | ElementType::UInt4
-        | ElementType::UInt2
-        | ElementType::UInt1 => integer(bits, u64::from(element.bits()), false),
+        | ElementType::UInt2 => integer(bits, u64::from(element.bits()), false),
+    }
+}
+
+/// The number of an element of fewer than 16 bits; NaN for other types.
+pub(crate) fn small_float(bits: u64, element: ElementType) -> f64 {
+    let format = match element {
+        ElementType::Float8E5M2 => &F8E5M2,
+        ElementType::Float8E4M3FN => &F8E4M3FN,
+        ElementType::Float8E8M0FNU => &F8E8M0FNU,
+        ElementType::Float4E2M1FN => &F4E2M1FN,
+        _ => return f64::NAN,
+    };
+    // Of these formats, only f8E5M2 has infinities.
+    match (element, bits & 0xff) {
+        (ElementType::Float8E5M2, 0x7c) => f64::INFINITY,
+        (ElementType::Float8E5M2, 0xfc) => f64::NEG_INFINITY,
+        _ => format.value(bits & (u64::MAX >> (64 - format.width))),
     }
 }
 

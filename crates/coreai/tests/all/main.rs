@@ -2,4 +2,6 @@
 
 mod build;
 mod hostile;
+mod page;
+mod program;
 mod samples;

@@ -77,6 +77,8 @@ pub enum Form {
     Text,
     /// An ONNX model, which `ferrane-onnx` reads.
     Onnx,
+    /// A Core AI model, which `ferrane-coreai` reads.
+    CoreAi,
 }
 
 impl Form {
@@ -88,6 +90,7 @@ impl Form {
             Form::Compiled => "a compiled model",
             Form::Text => "MIL text",
             Form::Onnx => "an ONNX model",
+            Form::CoreAi => "a Core AI model",
         }
     }
 
@@ -99,6 +102,7 @@ impl Form {
             Form::Compiled => "mlmodelc",
             Form::Text => "text",
             Form::Onnx => "onnx",
+            Form::CoreAi => "aimodel",
         }
     }
 

@@ -164,7 +164,7 @@ pub fn write_as(
             let files = text_with_blobs(program, path, program.weights.files(), options.overwrite)?;
             return Ok(Written { files, dropped: options.description.map(|_| NO_DESCRIPTION.to_string()) });
         }
-        Form::Compiled | Form::Onnx => {
+        Form::Compiled | Form::Onnx | Form::CoreAi => {
             let reason = format!("{} is not written; give a .mil, .mlpackage or .mlmodel", form.title());
             return Err(PackageError::Unrecognized { path: path.to_path_buf(), reason });
         }

@@ -140,15 +140,27 @@ impl Weights {
         elements: usize,
         bytes: impl Into<Arc<[u8]>>,
     ) -> WeightId {
-        let bytes = bytes.into();
+        self.append(file, dtype, elements, Data::Own(bytes.into()))
+    }
+
+    /// Like [`Weights::add_packed`], with elements that stay where they are, as in a mapped file of
+    /// another format.
+    pub fn add_shared(&mut self, file: &str, dtype: DataType, elements: usize, bytes: Bytes) -> WeightId {
+        let range = 0..bytes.len();
+        self.append(file, dtype, elements, Data::In(bytes, range))
+    }
+
+    fn append(&mut self, file: &str, dtype: DataType, elements: usize, data: Data) -> WeightId {
+        let length = match &data {
+            Data::Own(bytes) => bytes.len(),
+            Data::In(_, range) => range.len(),
+            Data::Absent => 0,
+        };
         let first = self.files.get(file).map_or(0, |f| f.len()).max(blob::ALIGNMENT) as u64;
         let offset = blob::align(self.ends.get(file).copied().unwrap_or(first));
-        let end = offset + (blob::ALIGNMENT + bytes.len()) as u64;
+        let end = offset + (blob::ALIGNMENT + length) as u64;
         Arc::make_mut(&mut self.ends).insert(file.to_string(), end);
-        self.push(
-            WeightRecord { file: file.to_string(), offset, dtype, elements, data: Data::Own(bytes) },
-            Origin::Added,
-        )
+        self.push(WeightRecord { file: file.to_string(), offset, dtype, elements, data }, Origin::Added)
     }
 
     /// Opens a blob file under the path that text uses. Nothing is read yet. A file already opened

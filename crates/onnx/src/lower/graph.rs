@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ferrane_mil::passes::{self, Pipeline};
 use ferrane_mil::{
-    Builder, Constant, DataType, Evaluate, Function, MilError, Op, Opset, Program, Type, ValueId, Weights,
+    Builder, Constant, DataType, Evaluate, Function, MilError, Op, Opset, Program, Type, ValueId, Weights, port_names,
 };
 
 use super::fold;
@@ -17,7 +17,7 @@ use crate::codes;
 use crate::element::ElementType;
 use crate::error::{Refusal, Refusals};
 use crate::graph::{Attribute, Dimension, Graph, Node, Port};
-use crate::model::{Model, port_names};
+use crate::model::Model;
 use crate::options::Options;
 use crate::tensor::Tensor;
 

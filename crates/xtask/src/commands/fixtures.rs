@@ -42,6 +42,8 @@ pub(super) fn write(scratch: &Scratch) -> Result<()> {
     let text = "fuzz/corpus/hwx_text/h13";
     let made = [
         "cp crates/onnx/tests/models/mlp.onnx model.onnx".to_owned(),
+        "mkdir model.aimodel && cp crates/coreai/tests/models/torch_mlp.mlirb model.aimodel/main.mlirb".to_owned(),
+        "echo '{}' > model.aimodel/metadata.json".to_owned(),
         "ferrane convert fixture.mil -o model.mlpackage".to_owned(),
         "ferrane convert fixture.mil -o other.mlpackage".to_owned(),
         format!(

@@ -1,0 +1,58 @@
+//! Programs of models. [`state`] has what every lowering uses, one file for each family of
+//! operations has their lowerings, [`table`] names them, and [`graph`] walks the operations.
+
+mod composite;
+mod control;
+mod conv;
+mod elementwise;
+mod fold;
+mod graph;
+mod index;
+mod known;
+mod quantize;
+mod reduce;
+mod resize;
+mod shape;
+mod state;
+mod table;
+
+use ferrane_host::map::Mapped;
+use ferrane_mil::Program;
+
+use crate::asset::Asset;
+use crate::bytecode::Bytecode;
+use crate::error::{Refusals, Result};
+use crate::options::Options;
+
+pub use table::operations;
+
+impl Bytecode<'_> {
+    /// The model as a MIL program with a function for each function that callers see; private ones
+    /// are inlined. Inputs and outputs keep their order; their names are those of the model where
+    /// these are identifiers (see [`port_names`](ferrane_mil::port_names)).
+    ///
+    /// An operation becomes the op of MIL that computes the same, or a few of them. One that is not
+    /// known is replaced by the expansion that the file has for it. What can be computed from
+    /// constants and extents is computed here, as far as it is small, and operations that no output
+    /// depends on are left out.
+    ///
+    /// # Errors
+    /// All operations that MIL cannot express and all extents that have no number, each with its
+    /// reason.
+    pub fn to_mil(&self, options: &Options) -> Result<Program, Refusals> {
+        graph::lower(self, None, options)
+    }
+}
+
+impl Asset {
+    /// As [`Bytecode::to_mil`], for a program whose weights share the mapped file.
+    ///
+    /// # Errors
+    /// As [`Asset::program`]; inside of it, as [`Bytecode::to_mil`].
+    pub fn to_mil(&self, options: &Options) -> Result<Result<Program, Refusals>> {
+        Ok(graph::lower(&self.program()?, Some(self.mapped()), options))
+    }
+}
+
+/// The memory that large constants of a program share.
+type Memory<'a> = Option<&'a Mapped>;
