@@ -97,7 +97,7 @@ fn options<'a>(args: &Check, opened: &'a package::Checked, programs: usize) -> C
 /// Applies fixes and writes the program back. True if something was changed.
 fn mend(file: &Path, profile: &Profile, opened: &package::Checked, options: &CheckOptions<'_>) -> Result<bool> {
     let Some(program) = &opened.program else { return Ok(false) };
-    if files::is_stdin(file) || matches!(opened.form, Form::Compiled | Form::Onnx) {
+    if files::is_stdin(file) || matches!(opened.form, Form::Compiled | Form::Onnx | Form::CoreAi) {
         return Err(files::failed(file, "--fix writes back texts, packages and models; give it such a file"));
     }
     let fixed = fix::fix(program, profile, options, &ferrane::emulator("emulator")?);

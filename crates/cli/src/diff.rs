@@ -23,7 +23,7 @@ pub fn run(args: Diff) -> Result<()> {
 
 fn compare(args: &Diff) -> Result<bool> {
     let care = if args.run.is_some() { Care::Whole } else { Care::Form };
-    // Extents are those of whichever is an ONNX model.
+    // Extents are those of whichever is an ONNX or a Core AI model.
     let options = program::options(None, &args.shapes);
     let open = |path: &Path| program::load(path, care, &options).map(|loaded| loaded.program);
     let (a, b) = (open(&args.first)?, open(&args.second)?);

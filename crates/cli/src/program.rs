@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use ferrane::mil::package::{Checked, read_checked};
-use ferrane::onnx;
 
 pub use ferrane::mil::package::Care;
 pub use ferrane::model::{ModelOptions, ModelProgram, function};
@@ -27,11 +26,13 @@ pub fn options(function: Option<&str>, shapes: &[String]) -> ModelOptions {
     options
 }
 
-/// As [`options`], for commands that choose the extents of ONNX models, but no shapes of other
-/// files.
+/// As [`options`], for commands that choose the extents of ONNX and Core AI models, but no shapes of
+/// other files.
 pub fn named_extents(path: &Path, shapes: &[String]) -> Result<ModelOptions> {
-    match shapes.first().filter(|_| !onnx::is_model(path)) {
-        Some(list) => Err(files::failed(path, format_args!("--shape {list}: the file is not an ONNX model"))),
+    match shapes.first().filter(|_| !ferrane::model::chooses_extents(path)) {
+        Some(list) => {
+            Err(files::failed(path, format_args!("--shape {list}: the file is neither an ONNX nor a Core AI model")))
+        }
         None => Ok(options(None, shapes)),
     }
 }

@@ -1,7 +1,7 @@
 //! Model files, opened so that they can be called.
 //!
 //! A [`Model`] is a function of a file of any kind (`.mil`, `.mlpackage`, `.mlmodel`, `.mlmodelc`,
-//! `.onnx`) that is ready to run: its inputs have extents, its outputs are tensors, and what the
+//! `.onnx`, `.aimodel`) that is ready to run: its inputs have extents, its outputs are tensors, and what the
 //! file says about images and class labels is applied to them. The steps before that are here too,
 //! for a caller that shows the diagnostics or needs only the program: [`open_checked`],
 //! [`ModelProgram`], [`function`] and [`shaped`].
@@ -9,6 +9,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ferrane_coreai as coreai;
 use ferrane_device::{Call, Device, Error, Returned, Tensors};
 use ferrane_diag::{Diagnostics, Source, did_you_mean};
 use ferrane_emulator::audit::{Audit, AuditOptions, audit};
@@ -42,7 +43,15 @@ pub enum ModelError {
         /// What is wrong with it.
         source: onnx::Error,
     },
-    /// A program with errors, or an ONNX model that MIL cannot express. The message lists them.
+    /// A Core AI model that is damaged.
+    #[error("{}: {source}", .path.display())]
+    CoreAi {
+        /// Path of the model.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: coreai::Error,
+    },
+    /// A program with errors, or a model that MIL cannot express. The message lists them.
     #[error("{}: the program is not right:\n{}", .text.name(), .diagnostics.render(.text, false).trim_end())]
     Program {
         /// The text that the diagnostics point into; empty if there is none.
@@ -97,7 +106,8 @@ pub struct ModelOptions {
     /// The name of the function; `None` for `main`, or the first one.
     pub function: Option<String>,
     /// Shapes of inputs where the file allows several, each item a list such as
-    /// `ids=1x128,mask=1x128`; the numbers of an ONNX model's named extents, `batch=1,seq=128`.
+    /// `ids=1x128,mask=1x128`; the numbers of an ONNX model's named extents, `batch=1,seq=128`; those
+    /// of a Core AI model, `x=1x128` or `x.0=1`.
     pub shapes: Vec<String>,
     /// What happens to an image of another size than the input.
     pub fit: Fit,
@@ -106,6 +116,8 @@ pub struct ModelOptions {
     pub random: Option<u64>,
     /// How an ONNX model becomes a program. Its dimensions are completed by `shapes`.
     pub onnx: onnx::Options,
+    /// How a Core AI model becomes a program. Its dimensions are completed by `shapes`.
+    pub coreai: coreai::Options,
 }
 
 impl ModelOptions {
@@ -138,27 +150,50 @@ impl ModelOptions {
         self.onnx = options;
         self
     }
+
+    /// With these options of a Core AI model.
+    pub fn coreai(mut self, options: coreai::Options) -> ModelOptions {
+        self.coreai = options;
+        self
+    }
+}
+
+/// True for a file whose extents are chosen when its program is made: an ONNX or a Core AI model.
+/// Shapes of other files are chosen of the program ([`shaped`]).
+pub fn chooses_extents(path: &Path) -> bool {
+    onnx::is_model(path) || coreai::is_model(path)
 }
 
 /// Opens a model file of any kind with everything that is wrong with it: errors in a text, and what
-/// MIL cannot express of an ONNX model, are among the diagnostics. Shapes are chosen later
-/// ([`shaped`]), except the named extents of an ONNX model.
+/// MIL cannot express of an ONNX or a Core AI model, are among the diagnostics. Shapes are chosen
+/// later ([`shaped`]), except for these two.
 ///
 /// # Errors
-/// [`ModelError::NoFile`], [`ModelError::Package`], [`ModelError::Onnx`]; [`ModelError::Shapes`]
-/// for an ONNX model.
+/// [`ModelError::NoFile`], [`ModelError::Package`], [`ModelError::Onnx`], [`ModelError::CoreAi`];
+/// [`ModelError::Shapes`] for an ONNX or a Core AI model.
 pub fn open_checked(path: impl AsRef<Path>, care: Care, options: &ModelOptions) -> Result<Checked, ModelError> {
     let path = path.as_ref();
+    let wrong = |text: &String, reason| ModelError::Shapes { text: text.clone(), reason };
+    let found = |path: &Path| match path.exists() {
+        true => Ok(()),
+        false => Err(ModelError::NoFile(path.to_path_buf())),
+    };
     if onnx::is_model(path) {
-        let extents = |extents: onnx::Options, text: &String| {
-            extents.dimension_list(text).map_err(|reason| ModelError::Shapes { text: text.clone(), reason })
-        };
+        let extents =
+            |extents: onnx::Options, text: &String| extents.dimension_list(text).map_err(|reason| wrong(text, reason));
         let extents = options.shapes.iter().try_fold(options.onnx.clone(), extents)?;
-        if !path.exists() {
-            return Err(ModelError::NoFile(path.to_path_buf()));
-        }
+        found(path)?;
         let failed = |source| ModelError::Onnx { path: path.to_path_buf(), source };
         return onnx::open_checked(path, &extents).map_err(failed);
+    }
+    if coreai::is_model(path) {
+        let extents = |extents: coreai::Options, text: &String| {
+            extents.dimension_list(text).map_err(|reason| wrong(text, reason))
+        };
+        let extents = options.shapes.iter().try_fold(options.coreai.clone(), extents)?;
+        found(path)?;
+        let failed = |source| ModelError::CoreAi { path: path.to_path_buf(), source };
+        return coreai::open_checked(path, &extents).map_err(failed);
     }
     match package::open_checked(path, care) {
         Err(PackageError::Io { path: at, source }) if at == path && source.kind() == ErrorKind::NotFound => {
@@ -237,8 +272,8 @@ pub fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Func
 
 /// The program with a shape for each input of the chosen function: the one that the options choose,
 /// else that of its value, else the default of the description. An input for which there is none of
-/// these keeps its unknown extents. Of an ONNX model, whose extents are chosen when it is opened,
-/// the options choose none.
+/// these keeps its unknown extents. Of an ONNX or a Core AI model, whose extents are chosen when it is
+/// opened, the options choose none.
 ///
 /// # Errors
 /// [`ModelError::Shapes`]; [`ModelError::Shape`] for shapes that the description does not allow;
@@ -250,7 +285,7 @@ pub fn shaped(
     options: &ModelOptions,
     sources: &[(String, TensorSource)],
 ) -> Result<Program, ModelError> {
-    let shapes = if form == Form::Onnx { &[] } else { options.shapes.as_slice() };
+    let shapes = if matches!(form, Form::Onnx | Form::CoreAi) { &[] } else { options.shapes.as_slice() };
     let mut choices: Vec<ShapeChoice> = Vec::new();
     for text in shapes {
         let failed = |reason: String| ModelError::Shapes { text: text.clone(), reason };

@@ -18,11 +18,12 @@ Examples:
 The command has not been tried on a Mac: docs/ane-bindings.md lists what it calls. `run --device ane` and `check --machine` do not need
 it.")]
 pub struct Compile {
-    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx, or the compiler's own description of a
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or the compiler's own description of a
     /// network, .plist.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
+    /// repeated.
     #[arg(long = "shape", value_name = "NAME=NUMBER")]
     pub shapes: Vec<String>,
     /// Compile ahead of time, to a file; required.

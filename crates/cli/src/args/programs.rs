@@ -69,7 +69,7 @@ Examples:
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
-    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(required = true, value_name = "PROGRAM")]
     pub files: Vec<PathBuf>,
     /// How to print diagnostics.
@@ -127,7 +127,8 @@ pub struct Inspect {
     /// compiled program, or a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
+    /// repeated.
     #[arg(long = "shape", value_name = "NAME=NUMBER")]
     pub shapes: Vec<String>,
     /// List every weight, not only the largest of each file.
@@ -214,7 +215,7 @@ fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
 `special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx, or a compiled
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or a compiled
     /// program (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
@@ -283,14 +284,15 @@ pub enum OpsetArg {
 /// `ferrane convert`.
 #[derive(Args, Debug)]
 pub struct Convert {
-    /// MIL text, .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
     /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
     /// .mlmodel; `-` prints the text alone.
     #[arg(long, short, value_name = "OUT")]
     pub output: PathBuf,
-    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
+    /// repeated.
     #[arg(long = "shape", value_name = "NAME=NUMBER")]
     pub shapes: Vec<String>,
     /// The spelling of text [default: that of the input].
@@ -329,13 +331,14 @@ different ops are reported but do not count.
 
 Exit status: 0 the same, 1 different, 2 trouble: a program cannot be read or run.")]
 pub struct Diff {
-    /// A program: MIL text, .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// A program: MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "A")]
     pub first: PathBuf,
     /// The program to compare it with.
     #[arg(value_name = "B")]
     pub second: PathBuf,
-    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
+    /// repeated.
     #[arg(long = "shape", value_name = "NAME=NUMBER")]
     pub shapes: Vec<String>,
     /// Run both on the emulator with the same random inputs of this seed, and compare their
@@ -370,10 +373,11 @@ training loop can change it without compiling again. docs/ops.md lists the ops t
 
 Exit status: 0 written, 1 there is no such program (an op without a gradient, or an unknown name), 2 wrong usage.")]
 pub struct Grad {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
-    /// The named extents of an ONNX model: batch=1,seq=128; may be repeated.
+    /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
+    /// repeated.
     #[arg(long = "shape", value_name = "NAME=NUMBER")]
     pub shapes: Vec<String>,
     /// The values to differentiate, separated by commas [default: all floating-point outputs].
@@ -418,7 +422,7 @@ Examples:
   ferrane cost --machine m5 net.mil --svg roof.svg  its ops on the chip's roofline
   ferrane cost --published numbers.json --json     published numbers next to predicted ones")]
 pub struct Cost {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "PROGRAM", conflicts_with = "published")]
     pub program: Option<PathBuf>,
     /// Chip or profile: `m4`, `m4-max-macos26-inmem`.

@@ -43,7 +43,7 @@ A suite is every .mil, .mlpackage, .mlmodel and .mlmodelc below a folder. Of fil
 values, and what is not for running is left out. Ctrl-C ends a suite after the program at hand; every file is whole. The same
 command again continues where it ended: programs whose files exist are skipped.")]
 pub struct RecordingMake {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "PROGRAM", required_unless_present = "suite", conflicts_with = "suite")]
     pub program: Option<PathBuf>,
     /// Record every program below this folder.

@@ -13,6 +13,7 @@ mod compile;
 mod compiled;
 mod compiled_run;
 mod convert;
+mod coreai;
 mod cost;
 mod data;
 mod doctor;
