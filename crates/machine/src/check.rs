@@ -82,18 +82,18 @@ fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<
     }
     let mut found = findings.finish();
     if profile.elsewhere.value {
-        found.iter_mut().for_each(elsewhere);
+        found.iter_mut().for_each(|f| elsewhere(f, profile.subject.framework()));
     }
     found
 }
 
-/// Turns a refusal into a note: Core ML runs refused ops on the CPU or the GPU.
-fn elsewhere(finding: &mut Finding) {
+/// Turns a refusal into a note: the framework runs refused ops on the CPU or the GPU.
+fn elsewhere(finding: &mut Finding, framework: &str) {
     match finding.effect {
         Effect::CompileError { .. } | Effect::EvaluationError { .. } | Effect::Hangs => {
             finding.severity = Severity::Note;
             finding.effect = Effect::Slow;
-            finding.message += ": Core ML runs it on the CPU or the GPU";
+            finding.message += &format!(": {framework} runs it on the CPU or the GPU");
         }
         _ => finding.severity = finding.severity.min(Severity::Warning),
     }

@@ -79,6 +79,9 @@ impl fmt::Display for ClaimReport {
         writeln!(f, "{id}  {subject}  ({effect}, {evidence})")?;
         paragraph(f, statement, "    ")?;
         paragraph(f, &format!("{} · {} · {} · {source}", stated.path, stated.chip, stated.os), "      ")?;
+        if !self.claim.known.is_new() {
+            paragraph(f, &self.claim.known.to_string(), "      ")?;
+        }
         for citation in &self.citations {
             let text = match &citation.overruled {
                 None => format!("taken up by {citation}"),
@@ -107,6 +110,7 @@ impl Serialize for ClaimReport {
         map.serialize_entry("source", source)?;
         map.serialize_entry("evidence", evidence)?;
         map.serialize_entry("severity", effect)?;
+        map.serialize_entry("known", &self.claim.known)?;
         map.serialize_entry("taken_up", &self.citations)?;
         map.serialize_entry("rules", &self.rules)?;
         map.serialize_entry("unmodeled", &self.unmodeled)?;

@@ -307,19 +307,22 @@ pub fn all() -> Vec<Explanation> {
         text,
         rule: None,
     };
-    let rules = rules::all().iter().map(|rule| Explanation {
+    let explained = |rule: &'static Rule| Explanation {
         code: rule.code,
         title: rule.title,
         text: rule.explanation,
         rule: Some(rule),
-    });
+    };
+    // The codes of rules have two ranges, with those of other crates between them.
+    let (first, continued): (Vec<_>, Vec<_>) = rules::all().iter().map(explained).partition(|e| e.code.0 < 1000);
     LANGUAGE
         .iter()
         .map(told)
-        .chain(rules)
+        .chain(first)
         .chain(COMPILED.iter().map(told))
         .chain(ONNX.iter().map(told))
         .chain(COREAI.iter().map(told))
+        .chain(continued)
         .collect()
 }
 
@@ -376,7 +379,7 @@ const INTRODUCTION: &str = "\
 
 Every diagnostic code of Ferrane, with the explanation that `ferrane explain` prints. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-machine errors_doc`.
 
-01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
+01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx and 10xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
 ";
 
 /// All explanations as a page of documentation.

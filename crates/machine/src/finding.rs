@@ -85,6 +85,8 @@ pub enum Fix {
     NamedConstants(&'static str),
     /// Runs a pass of `ferrane_mil::passes`, by name.
     Pass(&'static str),
+    /// Expands compressed weights to plain ones.
+    PlainWeights,
 }
 
 impl fmt::Display for Fix {
@@ -95,6 +97,7 @@ impl fmt::Display for Fix {
             Fix::BuildInfo => f.write_str("buildInfo on one line"),
             Fix::NamedConstants(op) => write!(f, "literals of {op} as named constants"),
             Fix::Pass(name) => write!(f, "the pass {name}"),
+            Fix::PlainWeights => f.write_str("compressed weights as plain ones"),
         }
     }
 }
@@ -102,7 +105,7 @@ impl fmt::Display for Fix {
 /// One thing that a machine does with a program and that its author should know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The code of the rule, in 0400..0500.
+    /// The code of the rule, in 0400..0500 or 1000..1100.
     pub code: Code,
     /// The severity for this program. It is the rule's unless the rule raises or lowers it.
     pub severity: Severity,

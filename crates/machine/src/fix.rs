@@ -36,7 +36,7 @@ pub fn fix(program: &Program, profile: &Profile, options: &CheckOptions<'_>, eva
     let mut tried = HashSet::new();
     // Printing the program gives another text than the one that was read.
     let options = CheckOptions { text: None, ..options.clone() };
-    while let Some(next) = fixed.left.iter().filter_map(|f| f.fix).find(|f| !tried.contains(f)) {
+    while let Some(next) = next(&fixed.left, &tried) {
         tried.insert(next);
         let Ok(changed) = apply(&fixed.program, next, evaluate) else { continue };
         let left = check(&changed, profile, &options);
@@ -46,6 +46,13 @@ pub fn fix(program: &Program, profile: &Profile, options: &CheckOptions<'_>, eva
         }
     }
     fixed
+}
+
+/// The first fix of the most serious finding that has one which was not tried.
+fn next(findings: &[Finding], tried: &HashSet<Fix>) -> Option<Fix> {
+    let untried = |severity| move |f: &&Finding| f.severity == severity && f.fix.is_some_and(|f| !tried.contains(&f));
+    let of = |severity| findings.iter().find(untried(severity)).and_then(|f| f.fix);
+    [Severity::Error, Severity::Warning, Severity::Note].into_iter().find_map(of)
 }
 
 /// The number of errors, then of warnings.
@@ -70,12 +77,17 @@ pub fn apply(program: &Program, fix: Fix, evaluate: &dyn Evaluate) -> Result<Pro
             Ok(changed)
         }
         Fix::NamedConstants(op) => named_constants(program, op),
-        Fix::Pass(name) => {
-            let pipeline =
-                Pipeline::named([name]).map_err(|pass| MilError::Invalid { reason: format!("no pass `{pass}`") })?;
-            pipeline.run(program, evaluate).map(|(changed, _)| changed)
+        Fix::Pass(name) => pipeline(name)?.run(program, evaluate).map(|(changed, _)| changed),
+        Fix::PlainWeights => {
+            let mut folding = pipeline("constant_folding")?;
+            folding.options.fold_constexpr = true;
+            folding.run(program, evaluate).map(|(changed, _)| changed)
         }
     }
+}
+
+fn pipeline(pass: &str) -> Result<Pipeline, MilError> {
+    Pipeline::named([pass]).map_err(|pass| MilError::Invalid { reason: format!("no pass `{pass}`") })
 }
 
 /// Replaces inline literals of the op's arguments with `const` ops before it, and writes omitted

@@ -4,7 +4,8 @@
 //! A claim is evidence, not truth. Claims contradict each other, and all are kept: a
 //! [`Profile`](crate::Profile) states for one machine which it rests on and which it overrules. Ids
 //! that begin with `C` are those of the published list of claims, which is complete; any other
-//! claim has an id that begins with `F`, in `further.toml`.
+//! claim has an id that begins with `F`, in `further.toml`, or in `apple.toml` if Apple published
+//! it for its models ([`Known`] states how it stands to the others).
 //!
 //! The machines of a claim are recorded twice: in the words of its source ([`Stated`]) and in our
 //! names ([`Applies`]), because sources spell machines in some forty ways, and one of them calls
@@ -40,6 +41,36 @@ pub struct Claim {
     pub evidence: Evidence,
     /// The consequence for a program that ignores it.
     pub effect: ClaimEffect,
+    /// The relation to claims that were known before it.
+    #[serde(default, skip_serializing_if = "Known::is_new")]
+    pub known: Known,
+}
+
+/// The relation of a claim to other claims, by their ids. Without any, the claim is new.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Known {
+    /// Claims that state the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub confirms: Vec<String>,
+    /// Claims of which it states more: a number, a limit, a condition.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sharpens: Vec<String>,
+    /// Claims that cannot be true of the same machine and path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contradicts: Vec<String>,
+}
+
+impl Known {
+    /// True if the claim confirms, sharpens and contradicts none.
+    pub fn is_new(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Every claim that it is related to.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.confirms.iter().chain(&self.sharpens).chain(&self.contradicts)
+    }
 }
 
 /// A set of machines. An empty list matches every machine; a machine matches by its family or by
@@ -103,6 +134,17 @@ pub enum ClaimEffect {
     Performance,
 }
 
+impl std::fmt::Display for Known {
+    /// `confirms C026; contradicts C125`, or `new`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = [("confirms", &self.confirms), ("sharpens", &self.sharpens), ("contradicts", &self.contradicts)];
+        let listed = kinds.into_iter().filter(|(_, ids)| !ids.is_empty());
+        let listed: Vec<String> = listed.map(|(kind, ids)| format!("{kind} {}", ids.join(", "))).collect();
+        f.write_str(if listed.is_empty() { "new" } else { "" })?;
+        f.write_str(&listed.join("; "))
+    }
+}
+
 impl std::fmt::Display for Evidence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -145,7 +187,7 @@ struct ClaimsFile {
 }
 
 /// The data files, in the order of the list.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     include_str!("../../data/claims/program.toml"),
     include_str!("../../data/claims/limits.toml"),
     include_str!("../../data/claims/ops.toml"),
@@ -155,6 +197,7 @@ const FILES: [&str; 9] = [
     include_str!("../../data/claims/numerics.toml"),
     include_str!("../../data/claims/performance.toml"),
     include_str!("../../data/claims/further.toml"),
+    include_str!("../../data/claims/apple.toml"),
 ];
 
 // The data are embedded and a test reads them, so parsing succeeds.
@@ -237,6 +280,7 @@ mod tests {
             assert!(chip.iter().all(|n| chips().iter().any(|c| c.name == *n)), "{}", claim.id);
             assert!(oses.is_none_or(|v| v.from <= v.to), "{}", claim.id);
             assert!(!claim.statement.is_empty() && !claim.source.is_empty(), "{}", claim.id);
+            assert!(claim.known.all().all(|id| *id != claim.id && find(id).is_some()), "{}", claim.id);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Chips, systems and paths, and their spelling in a profile's name: `CHIP-OS-PATH`.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub struct Chip {
 struct ChipsFile {
     oses: Vec<String>,
     paths: Vec<String>,
+    path_first_os: BTreeMap<String, String>,
     default_os: String,
     default_path: String,
     chip: Vec<Chip>,
@@ -35,6 +37,7 @@ static TABLE: LazyLock<ChipsFile> = LazyLock::new(|| {
     toml::from_str(include_str!("../../data/chips.toml")).unwrap_or_else(|_| ChipsFile {
         oses: Vec::new(),
         paths: Vec::new(),
+        path_first_os: BTreeMap::new(),
         default_os: String::new(),
         default_path: String::new(),
         chip: Vec::new(),
@@ -69,7 +72,7 @@ pub struct Subject {
     pub chip: String,
     /// The operating system, such as `macos15`.
     pub os: String,
-    /// The path to the engine: `inmem`, `client`, `e5rt` or `coreml`.
+    /// The path to the engine: `inmem`, `client`, `e5rt`, `coreml` or `coreai`.
     pub path: String,
 }
 
@@ -86,33 +89,38 @@ impl Subject {
     }
 
     /// Parses a name such as `m4-macos15-inmem`. An omitted system or path is the default (`m4` is
-    /// `m4-macos15-inmem`); for a chip that is newer than the default system it is the chip's first
-    /// one. `None` for any other text, and for a system that is older than the chip.
+    /// `m4-macos15-inmem`); for a chip or a path that is newer than the default system it is the
+    /// first one that has both. `None` for any other text, and for a system that is older than the
+    /// chip or the path.
     pub fn parse(name: &str) -> Option<Subject> {
         let (rest, path) = ending(name, &TABLE.paths);
         let (rest, os) = ending(rest, &TABLE.oses);
         let chip = TABLE.chip.iter().find(|c| c.name == rest)?;
-        let place = |os: &str| TABLE.oses.iter().position(|o| o == os);
-        let first = place(&chip.first_os)?;
+        let path = path.unwrap_or(&TABLE.default_path);
+        let first = first_system(chip, path)?;
         let os = match os {
             Some(os) if place(os)? < first => return None,
             Some(os) => os,
-            None if place(&TABLE.default_os)? < first => &chip.first_os,
-            None => &TABLE.default_os,
+            None => TABLE.oses.get(place(&TABLE.default_os)?.max(first))?,
         };
-        Some(Subject::of(chip, os, path.unwrap_or(&TABLE.default_path)))
+        Some(Subject::of(chip, os, path))
     }
 
     /// Every machine that has a profile.
     pub fn all() -> Vec<Subject> {
         let mut all = Vec::new();
         for chip in &TABLE.chip {
-            let from = TABLE.oses.iter().position(|o| *o == chip.first_os).unwrap_or(0);
-            for os in &TABLE.oses[from..] {
-                all.extend(TABLE.paths.iter().map(|path| Subject::of(chip, os, path)));
+            for (i, os) in TABLE.oses.iter().enumerate() {
+                let has = |path: &&String| first_system(chip, path).is_some_and(|first| first <= i);
+                all.extend(TABLE.paths.iter().filter(has).map(|path| Subject::of(chip, os, path)));
             }
         }
         all
+    }
+
+    /// The framework through which the path reaches the engine, for messages.
+    pub(crate) fn framework(&self) -> &'static str {
+        if self.path == "coreai" { "Core AI" } else { "Core ML" }
     }
 
     /// The number of the family: 13 for `h13`.
@@ -135,6 +143,20 @@ impl Subject {
             "path" => &self.path,
             _ => return None,
         })
+    }
+}
+
+/// The place of a system in the list.
+fn place(os: &str) -> Option<usize> {
+    TABLE.oses.iter().position(|o| o == os)
+}
+
+/// The place of the oldest system that has both the chip and the path.
+fn first_system(chip: &Chip, path: &str) -> Option<usize> {
+    let first = place(&chip.first_os)?;
+    match TABLE.path_first_os.get(path) {
+        Some(os) => Some(first.max(place(os)?)),
+        None => Some(first),
     }
 }
 
@@ -164,7 +186,8 @@ mod tests {
         assert_eq!(name("m4-pro-e5rt").as_deref(), Some("m4-pro-macos15-e5rt"));
         assert_eq!(name("m5").as_deref(), Some("m5-macos26-inmem"));
         assert_eq!(name("m1-macos26").as_deref(), Some("m1-macos26-inmem"));
-        for wrong in ["", "m9", "m4-macos14-inmem", "m4-", "m4-inmem-macos15", "inmem"] {
+        assert_eq!(name("m4-coreai").as_deref(), Some("m4-macos27-coreai"));
+        for wrong in ["", "m9", "m4-macos26-coreai", "m4-macos14-inmem", "m4-", "m4-inmem-macos15", "inmem"] {
             assert_eq!(name(wrong), None, "{wrong}");
         }
     }

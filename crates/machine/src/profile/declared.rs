@@ -306,6 +306,42 @@ values! {
     /// True where int8 weights of a matmul pass its activations through the crop's encoding: values
     /// beyond 4094 become infinite (int8 §3).
     int8_matmul_crop: bool,
+    /// True where a softmax is wrong for scores of −inf.
+    softmax_infinity_wrong: bool,
+    /// Functions that the framework lowers through fp32, so that they leave the engine.
+    fp32_lowered: Vec<String>,
+    /// True where argmax of fp16 values names other elements.
+    fp16_argmax_wrong: bool,
+    /// True where rows that are gathered by the indices of a topk may be wrong.
+    topk_gather_wrong: bool,
+    /// True where weights with a scale for each block are read wrongly.
+    block_scales_wrong: bool,
+    /// True where hard-swish of a product of rank 2 is wrong.
+    flat_hard_swish_wrong: bool,
+    /// Prime factors of strides that a convolution takes without extra cost.
+    stride_factors: Vec<usize>,
+    /// Strides that a pooling takes without extra cost.
+    pool_strides: Vec<usize>,
+    /// Largest stride of a convolution whose weight is a palette.
+    max_palette_stride: usize,
+    /// Largest dilation that a convolution takes without extra cost.
+    max_dilation: usize,
+    /// Smallest extent of a kernel that is better replaced by two kernels.
+    large_kernel: usize,
+    /// True where attention has no fused form, so that each head is computed by itself.
+    attention_per_head: bool,
+    /// True where a program should read states and return what is to be stored.
+    states_read_only: bool,
+    /// True where a softmax along height or width keeps the compiler from splitting the work.
+    spatial_softmax_slow: bool,
+    /// True where a gather with a result of rank 3 is refused.
+    gather_rank_three_refused: bool,
+    /// True where a palette may also have scales.
+    scaled_palettes: bool,
+    /// Bits of the palettes that the engine reads.
+    palette_bits: Vec<usize>,
+    /// Where `softplus_zero` holds, the value from which the exponential in softplus overflows.
+    softplus_ceiling: usize,
     /// Form in which affine int8 weights reach the engine (int8 §3).
     int8_weights: WeightRoute,
     /// Form in which blockwise weights reach the engine (int8 §3).

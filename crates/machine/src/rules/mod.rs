@@ -11,13 +11,16 @@
 //! | `types` | 0408–0410, 0416, 0417, 0419 | element types and epsilons |
 //! | `ops` | 0411–0415, 0418 | ops regardless of their arguments |
 //! | `shape` | 0421–0428 | extents and ranks |
-//! | `ports` | 0429–0444 | inputs and outputs |
+//! | `ports` | 0429–0444, 1015 | inputs and outputs |
 //! | `weights` | 0445–0449 | blob files |
 //! | `conv` | 0450–0458 | convolutions |
 //! | `product` | 0460–0464 | matrix products |
 //! | `attention` | 0465–0468 | attention and softmax |
 //! | `moves` | 0459, 0469–0479 | slices, concat, gather, tile, pad |
 //! | `pattern` | 0420, 0480–0489 | combinations of ops |
+//! | `masks` | 1001, 1012, 1014 | masks, the form of attention, the axis of softmax |
+//! | `lowering` | 1002–1006, 1013, 1016, 1017 | ops that a framework lowers otherwise, or wrongly |
+//! | `strides` | 1007–1011 | strides, dilations and kernels that cost more |
 //! | `range` | 0490–0496 | values beyond a limit |
 //! | `speed` | 0497, 0498 | memory |
 //! | `budget` | 0499 | several programs |
@@ -25,6 +28,8 @@
 mod attention;
 mod budget;
 mod conv;
+mod lowering;
+mod masks;
 mod moves;
 mod ops;
 mod pattern;
@@ -34,6 +39,7 @@ mod range;
 mod rule;
 mod shape;
 mod speed;
+mod strides;
 mod text;
 mod types;
 mod weights;
@@ -146,6 +152,23 @@ const RULES: &[Rule] = &[
     speed::WORKING_SET,
     speed::RESIDENT,
     budget::COMPILES,
+    masks::INFINITY,
+    lowering::FP32_LOWERED,
+    lowering::ARGMAX16,
+    lowering::TOPK_GATHER,
+    lowering::BLOCKS,
+    lowering::HARD_SWISH,
+    strides::STRIDE,
+    strides::POOL_STRIDE,
+    strides::PALETTE_STRIDE,
+    strides::DILATION,
+    strides::LARGE_KERNEL,
+    masks::PER_HEAD,
+    lowering::STATE_WRITE,
+    masks::SPATIAL,
+    ports::PADDED_ROWS,
+    lowering::GATHER_RANK,
+    lowering::PALETTE,
 ];
 
 #[cfg(test)]
@@ -159,7 +182,7 @@ mod tests {
             assert!(pair[0].code < pair[1].code, "{} and {}", pair[0].code, pair[1].code);
         }
         for rule in RULES {
-            assert!((400..500).contains(&rule.code.0), "{}", rule.code);
+            assert!((400..500).contains(&rule.code.0) || (1000..1100).contains(&rule.code.0), "{}", rule.code);
             assert!(!rule.claims.is_empty() && !rule.explanation.is_empty(), "{}", rule.code);
         }
     }

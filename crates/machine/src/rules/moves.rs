@@ -53,7 +53,7 @@ pub(super) const ROPE: Rule = Rule {
     title: "rotation by slices and concat of the last axis",
     severity: Severity::Error,
     effect: Effect::REFUSED,
-    claims: &["C042", "C121"],
+    claims: &["C042", "C121", "F092"],
     explanation: "Rotary embeddings turn pairs (e, o) to (−o, e). Written as a reshape to pairs, slices of the last axis and a concat of them, M3 Ultra refuses it; it accepts the product with a constant rotation matrix. Otherwise M1 to M5 run the first form in every trainer.",
     rewrite: "a matmul with a constant matrix of 0, 1 and −1 that rotates the pairs",
     run: |cx, out| {

@@ -270,7 +270,7 @@ pub(super) const QDQ: Rule = Rule {
     title: "product of two dequantized values",
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
-    claims: &["C202"],
+    claims: &["C202", "F031"],
     explanation: "In y = Q(a · Q(b)) the engine of M5 Pro combines one branch's codes with the scale of another quantization of the same product (int8 §2). A clamp of the product, or quantization written as divide, round, clamp and cast, removes it.",
     rewrite: "`clip` of the product to the range of its quantization",
     run: |cx, out| {

@@ -27,7 +27,7 @@ pub(super) const NCHW: Rule = Rule {
     title: "port of another rank than 4",
     severity: Severity::Note,
     effect: Effect::Fine,
-    claims: &["C027"],
+    claims: &["C027", "F056"],
     explanation: "On the client path of M5 ports are converted to batch, channels, height and width regardless of the text; a reader of the compiled program sees those extents.",
     rewrite: "ports of rank 4",
     run: |cx, out| {
@@ -83,7 +83,7 @@ pub(super) const INPUT_TYPE: Rule = Rule {
     title: "element type of an input",
     severity: Severity::Error,
     effect: Effect::REFUSED,
-    claims: &["C124", "C125", "C131"],
+    claims: &["C124", "C125", "C131", "F043"],
     explanation: "The hardware takes fp16 and uint8. The runtime converts some other input types: fp32 and bool on the in-memory path, int8 as storage. Bytes of another type than the declared one are not converted: fp32 in an fp16 surface gives zeros or garbage.",
     rewrite: "an fp16 input, converted on the CPU",
     run: |cx, out| {
@@ -272,7 +272,7 @@ pub(super) const OUTPUT_ORDER: Rule = Rule {
     title: "outputs bound in another order",
     severity: Severity::Note,
     effect: Effect::SilentlyWrong,
-    claims: &["C150", "C151"],
+    claims: &["C150", "C151", "F060"],
     explanation: "As for inputs: outputs are ordered by name according to one source, by descending size according to another.",
     rewrite: "bind by name, or name the outputs in the order in which they are returned",
     run: |cx, out| order(cx, out, false),
@@ -381,6 +381,33 @@ pub(super) const ALIGNED: Rule = Rule {
                     let message =
                         format!("{kind} `{}` has {bytes} bytes, not a multiple of {}", name(view, value), of.value);
                     out.value(view, value, message).claims(&of.claims);
+                }
+            }
+        }
+    },
+};
+
+pub(super) const PADDED_ROWS: Rule = Rule {
+    code: Code(1015),
+    title: "rows that are mostly padding",
+    severity: Severity::Note,
+    effect: Effect::Slow,
+    claims: &["F053", "F054", "F055"],
+    explanation: "Rows of ports lie at multiples of 64 bytes, so a last axis of 1 takes 32 times its memory in fp16 and 64 times in int8. Apple advises a last axis of at least 32 fp16 elements, and of a power of two.",
+    rewrite: "the largest axis last: `reshape` or `transpose`",
+    run: |cx, out| {
+        let row = &cx.profile.row_alignment;
+        for view in cx.functions.iter().filter(|_| row.value > 1) {
+            for (value, kind) in ports(view) {
+                let ty = view.ty(value);
+                let several = dims(ty).len() > 1 && ty.elements().is_some_and(|n| n > 32);
+                let Some(bits) = ty.dtype().and_then(DataType::bits).filter(|_| several) else { continue };
+                let Some(bytes) = width(ty).and_then(|w| w.checked_mul(bits)).map(|b| b.div_ceil(8)) else { continue };
+                // Below half a row more is padding than not.
+                if bytes > 0 && 2 * bytes <= row.value {
+                    let times = row.value / bytes;
+                    let message = format!("rows of {kind} `{}` are {bytes} bytes, padded to {}: {times} times the memory", name(view, value), row.value);
+                    out.value(view, value, message).claims(&row.claims);
                 }
             }
         }

@@ -113,7 +113,7 @@ pub(super) const AS_CONV: Rule = Rule {
     title: "product with a constant as matmul",
     severity: Severity::Note,
     effect: Effect::Slow,
-    claims: &["C093"],
+    claims: &["C093", "F062"],
     explanation: "A 1×1 convolution is about three times as fast as the matmul of the same arithmetic on M4 Max, because the weights of a convolution are already in the kernel memory. With weights that are inputs it is the other way round (1.65 against 0.32 ms).",
     rewrite: "a 1×1 convolution: the pass `linear_to_conv`",
     run: products,

@@ -6,7 +6,7 @@ use ferrane_diag::{Code, Severity};
 use ferrane_mil::{DataType, Op, OpId};
 
 use super::rule::{Context, Rule};
-use crate::finding::Effect;
+use crate::finding::{Effect, Finding, Fix};
 use crate::findings::Findings;
 use crate::profile::{Accumulator, RoundOp, SliceCrop};
 use crate::ranges::Range;
@@ -20,20 +20,23 @@ const LARGEST: f64 = 65504.0;
 const CROPPED: f64 = 4094.0;
 
 /// Reports an error if all values are beyond the limit, and a warning if they may be.
-fn report(
-    out: &mut Findings,
+fn report<'f>(
+    out: &'f mut Findings,
     view: &FunctionView<'_>,
     id: OpId,
     range: Range,
     limit: f64,
     does: &str,
     claims: &[String],
-) {
+) -> Option<&'f mut Finding> {
     let (lo, hi) = (range.lo, range.hi);
     if range.beyond(limit) {
-        out.op(view, id, format!("values from {lo} to {hi} do {does}")).claims(claims).severity(Severity::Error);
+        let found = out.op(view, id, format!("values from {lo} to {hi} do {does}"));
+        Some(found.claims(claims).severity(Severity::Error))
     } else if range.reaches(limit) {
-        out.op(view, id, format!("values from {lo} to {hi} may {does}")).claims(claims);
+        Some(out.op(view, id, format!("values from {lo} to {hi} may {does}")).claims(claims))
+    } else {
+        None
     }
 }
 
@@ -42,7 +45,7 @@ pub(super) const CEILING: Rule = Rule {
     title: "sum of products beyond the accumulator",
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
-    claims: &["C183"],
+    claims: &["C183", "F088"],
     explanation: "Sums of a matmul, a linear layer or a convolution of several taps become infinite from 2^15 = 32768 on, half of what fp16 holds: 32752 passes. A partial sum beyond the limit is lost even if later terms reduce it. The ranges come from the program and from `--bounds`; without them nothing is said about inputs.",
     rewrite: "one operand scaled down by a power of two, and the result scaled up after the product",
     run: |cx, out| {
@@ -109,7 +112,9 @@ pub(super) const CROP: Rule = Rule {
                 let op = view.function.op(id);
                 let range = view.arg(op, "x").map_or(Range::ALL, |x| cx.ranges(view).get(x));
                 match range.is_bounded() {
-                    true => report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims),
+                    true => {
+                        report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims);
+                    }
                     false => unknown.push(id),
                 }
             }
@@ -144,7 +149,9 @@ pub(super) const INT8_MATMUL: Rule = Rule {
                 let other = if quantized("x") { "y" } else { "x" };
                 let range = view.arg(op, other).map_or(Range::ALL, |v| cx.ranges(view).get(v));
                 match range.is_bounded() {
-                    true => report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims),
+                    true => {
+                        report(out, view, id, range, CROPPED + 1.0, "become infinite beyond 4094", &crop.claims);
+                    }
                     false => {
                         let message = "int8 weights: activations beyond 4094 become infinite";
                         out.op(view, id, message).claims(&crop.claims).severity(Severity::Note);
@@ -160,15 +167,10 @@ pub(super) const SOFTPLUS: Rule = Rule {
     title: "softplus of large values",
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
-    claims: &["C115", "C116"],
-    explanation: "On M5 Pro softplus is 0 from 11.09 = ln 65504 on, where it should be the operand: the exponential in it overflows. On M1 softplus of infinity is 0.",
-    rewrite: "maximum(x, 0) + softplus(−|x|)",
-    run: |cx, out| {
-        let zero = &cx.profile.softplus_zero;
-        if zero.value {
-            unary(cx, out, "softplus", LARGEST.ln(), "give 0: softplus is 0 from 11.09 on", &zero.claims);
-        }
-    },
+    claims: &["C115", "C116", "F034", "F035"],
+    explanation: "On M5 Pro softplus is 0 from 11.09 = ln 65504 on, where it should be the operand: the exponential in it overflows. Through Core ML on M3 Max it is 0 from 10.4 = ln 32768 on, and Mish, x · tanh(softplus(x)), with it. On M1 softplus of infinity is 0.",
+    rewrite: "maximum(x, 0) + softplus(−|x|): the pass `stable_softplus`",
+    run: softplus,
 };
 
 pub(super) const ROUND: Rule = Rule {
@@ -187,15 +189,42 @@ pub(super) const ROUND: Rule = Rule {
     },
 };
 
+fn softplus(cx: &Context<'_>, out: &mut Findings) {
+    let (zero, limit) = (&cx.profile.softplus_zero, (cx.profile.softplus_ceiling.value as f64).ln());
+    let does = format!("give 0: softplus is 0 from {limit:.2} on");
+    for view in cx.functions.iter().filter(|_| zero.value) {
+        for (id, op) in view.named("softplus") {
+            let range = operand(cx, view, op);
+            // Only large operands overflow; −1 is below every limit.
+            let range = Range { lo: range.lo.max(-1.0), hi: range.hi };
+            let mish = || op.outputs.iter().flat_map(|v| view.users(*v)).any(|u| view.function.op(*u).name == "tanh");
+            let found = if range.hi < limit {
+                None
+            } else if range.magnitude().is_finite() {
+                report(out, view, id, range, limit, &does, &zero.claims)
+            } else if mish() {
+                Some(out.op(view, id, format!("values of {limit:.2} or more {does}, and Mish with it")))
+            } else {
+                let found = out.op(view, id, format!("values of {limit:.2} or more {does}"));
+                Some(found.severity(Severity::Note))
+            };
+            if let Some(found) = found {
+                found.claims(&zero.claims).fix(Fix::Pass("stable_softplus"));
+            }
+        }
+    }
+}
+
 /// Reports an op of one operand that is wrong from a magnitude on; a note if the operand has no
 /// known bounds.
 fn unary(cx: &Context<'_>, out: &mut Findings, name: &str, limit: f64, does: &str, claims: &[String]) {
     for view in &cx.functions {
         for (id, op) in view.named(name) {
             let range = operand(cx, view, op);
-            let range = if name == "softplus" { Range { lo: range.lo.max(-1.0), hi: range.hi } } else { range };
             match range.magnitude().is_finite() {
-                true => report(out, view, id, range, limit, does, claims),
+                true => {
+                    report(out, view, id, range, limit, does, claims);
+                }
                 false => {
                     let message = format!("values of {limit:.2} or more {does}");
                     out.op(view, id, message).claims(claims).severity(Severity::Note);

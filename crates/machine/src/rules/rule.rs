@@ -15,7 +15,7 @@ use crate::view::FunctionView;
 /// A rule: its facts, and the function that examines a program.
 #[derive(Clone, Copy)]
 pub struct Rule {
-    /// The code, in 0400..0500.
+    /// The code, in 0400..0500 or 1000..1100.
     pub code: Code,
     /// The subject, in a few words.
     pub title: &'static str,

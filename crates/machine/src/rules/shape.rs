@@ -92,7 +92,7 @@ pub(super) const RANK: Rule = Rule {
     title: "more axes than the engine supports",
     severity: Severity::Error,
     effect: Effect::REFUSED,
-    claims: &["C026"],
+    claims: &["C026", "F041", "F042"],
     explanation: "Tensors have at most five axes; rank 6 is rejected on M1 and M5.",
     rewrite: "neighboring axes as one, by `reshape`",
     run: |cx, out| {
@@ -132,7 +132,7 @@ pub(super) const SYMBOLIC: Rule = Rule {
     title: "unknown extent",
     severity: Severity::Error,
     effect: Effect::INVALID,
-    claims: &["C018", "C019"],
+    claims: &["C018", "C019", "F047", "F048", "F038", "F039"],
     explanation: "A `?` in a type is InvalidMILProgram on the client path; through the E5 runtime it parses and does not lower. Programs for the engine have one size each; Core ML keeps a program for every enumerated shape.",
     rewrite: "one program for each size",
     run: |cx, out| {

@@ -133,7 +133,7 @@ pub(super) const PROCEDURES: Rule = Rule {
     title: "several functions",
     severity: Severity::Note,
     effect: Effect::Fine,
-    claims: &["C012"],
+    claims: &["C012", "F101"],
     explanation: "Each function becomes a procedure. A request for procedure N must also give N as the index of its inputs and outputs; any other index fails with error 0x2.",
     rewrite: "",
     run: |cx, out| {

@@ -112,8 +112,8 @@ pub(super) const FP32: Rule = Rule {
     title: "arithmetic in fp32",
     severity: Severity::Error,
     effect: Effect::REFUSED,
-    claims: &["C126"],
-    explanation: "The engine has no fp32 arithmetic: other types than fp16 are annotations that never reach the hardware (numerics §2). fp32 at the boundary is fine when it is cast at once; on the client path of M5 an op on fp32 values is refused.",
+    claims: &["C126", "F043", "F044", "F115"],
+    explanation: "The engine has no fp32 arithmetic: other types than fp16 are annotations that never reach the hardware (numerics §2). fp32 at the boundary is fine when it is cast at once; on the client path of M5 an op on fp32 values is refused, and Core ML and Core AI run it on the CPU or the GPU.",
     rewrite: "cast inputs to fp16 at once and the results back, or declare fp16 ports",
     run: |cx, out| {
         arithmetic(cx, out, cx.profile.fp32_arithmetic.value, DataType::Fp32, &cx.profile.fp32_arithmetic.claims)

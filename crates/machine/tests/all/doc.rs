@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ferrane_machine::claims::{self, Claim};
+use ferrane_machine::claims::{self, Claim, Evidence};
 use ferrane_machine::profile::citations;
 use ferrane_machine::rules;
 
@@ -15,10 +15,11 @@ doc`.
 
 A claim is evidence, not truth: claims contradict each other, and all are kept. The values of a profile rest on some and overrule
 others; `ferrane machine show m4-macos15-inmem` shows them for one machine, `ferrane machine claims op.concat` the claims about a
-subject. Ids with C are those of a published list, ids with F are findings of the same sources that a value needs.
+subject. Ids with C are those of a published list, ids with F are further ones: findings of the same sources that a value needs, issues
+of users, and the rules that Apple published, which a [table](#apples-published-rules) compares with the others.
 
 - **where**: path, chip and system as the source words them. *inmem*: models compiled in memory; *client*: the client interface;
-  *e5rt*: the E5 runtime; *coreml*: Core ML; *hwx*: compiled programs and hardware; *any*: the compiler.
+  *e5rt*: the E5 runtime; *coreml*: Core ML; *coreai*: Core AI; *hwx*: compiled programs and hardware; *any*: the compiler.
 - **kind**: what happens to a program that does not heed it (*compile*: refused; *eval*: fails when evaluated; *silent*: wrong
   results without an error; *perf*: slow), and how it was found.
 - **taken up**: the values that rest on it, with the machines they are for; ~~struck out~~ those that overrule it, with the reason;
@@ -92,6 +93,39 @@ fn text() -> String {
                 taken_up(claim).replace('|', "\\|"),
             );
         }
+    }
+    text + &published_rules()
+}
+
+const PUBLISHED: &str = "
+## Apple's published rules
+
+What Apple states of the engine in the repository apple/coreai-models (BSD-3-Clause; pages and models as of release 1.0), in our words,
+and how each statement stands to the claims above: *confirms* one of them, *sharpens* it with a number, a limit or a condition,
+*contradicts* it, or is *new*. Statements that come from the source of Apple's own models are marked: some contradict the pages.
+";
+
+/// The statements of Apple's pages and models, each with its relation to other claims.
+fn published_rules() -> String {
+    let apple: Vec<&Claim> = claims::all().iter().filter(|c| c.source.starts_with("apple/coreai-models ")).collect();
+    // Issues of that repository are reports of users.
+    let apple: Vec<&Claim> = apple.into_iter().filter(|c| !c.source.contains(" issue")).collect();
+    let count = |of: fn(&Claim) -> bool| apple.iter().filter(|c| of(c)).count();
+    let mut text = PUBLISHED.to_string();
+    let _ = writeln!(
+        text,
+        "\n{} statements: {} confirm claims, {} sharpen them, {} contradict them, {} are new (a statement may do several).\n\n\
+         | statement | claim | relation | taken up |\n|---|---|---|---|",
+        apple.len(),
+        count(|c| !c.known.confirms.is_empty()),
+        count(|c| !c.known.sharpens.is_empty()),
+        count(|c| !c.known.contradicts.is_empty()),
+        count(|c| c.known.is_new()),
+    );
+    for claim in apple {
+        let from = if claim.evidence == Evidence::Code { " (models)" } else { "" };
+        let used = taken_up(claim).replace('|', "\\|");
+        let _ = writeln!(text, "| {}{from} | {} | {} | {used} |", cell(&claim.statement), claim.id, claim.known);
     }
     text
 }

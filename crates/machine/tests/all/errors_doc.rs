@@ -35,7 +35,7 @@ fn codes(text: &str) -> impl Iterator<Item = u16> + '_ {
     let digits = |t: &str| t.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u16>().ok();
     let named = text.split("Code(").skip(1).filter_map(digits);
     let arms = text.split("} => ").skip(1).filter_map(digits);
-    named.chain(arms).filter(|n| (100..1000).contains(n))
+    named.chain(arms).filter(|n| (100..1100).contains(n))
 }
 
 #[test]
