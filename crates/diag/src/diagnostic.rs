@@ -5,8 +5,8 @@ use std::fmt;
 use crate::source::Span;
 
 /// The number of a diagnostic, shown as `E0103`. Ranges belong to crates: `mil` has 01xx (syntax),
-/// 02xx (names and types) and 03xx (weights), `machine` has 04xx (what a machine does with a
-/// program), `device` 06xx, `hwx` 07xx (compiled programs).
+/// 02xx (names and types) and 03xx (weights), `machine` has 04xx and 10xx (what a machine
+/// does with a program), `device` 06xx, `hwx` 07xx (compiled programs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code(pub u16);
 

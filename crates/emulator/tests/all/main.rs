@@ -23,6 +23,7 @@ mod passes;
 mod passes_fire;
 mod passes_random;
 mod passes_recognize;
+mod passes_right;
 mod patterns;
 mod random;
 mod values;

@@ -12,6 +12,7 @@
 //! | fusions | `conv_bias`, `conv_batch_norm` |
 //! | recognition of composite ops | `recognize_silu`, `recognize_gelu`, `recognize_layer_norm` |
 //! | forms that engines accept | `decompose`, `linear_to_conv`, `canonical_rms_norm`, `uniform_outputs` |
+//! | forms that engines compute right | `finite_masks`, `sigmoid_forms`, `stable_softplus`, `wide_argmax`, `rank4_hard_swish` |
 
 mod cast_pairs;
 mod common_subexpressions;
@@ -24,19 +25,24 @@ mod dead_code;
 mod decompose;
 mod deduplicate_weights;
 mod draft;
+mod finite_masks;
 mod identity;
 mod linear_to_conv;
 mod moves;
 mod pass;
 mod pipeline;
 mod product;
+mod rank4_hard_swish;
 mod recognize_gelu;
 mod recognize_layer_norm;
 mod recognize_silu;
 mod reshapes;
 mod rms_norm;
+mod sigmoid_forms;
+mod stable_softplus;
 mod transposes;
 mod uniform_outputs;
+mod wide_argmax;
 
 pub use pass::{Exactness, Options, PaddedOutput, Pass};
 pub use pipeline::{PassRun, Pipeline, Report};
@@ -57,6 +63,11 @@ const PASSES: &[Pass] = &[
     recognize_gelu::PASS,
     recognize_layer_norm::PASS,
     decompose::PASS,
+    finite_masks::PASS,
+    sigmoid_forms::PASS,
+    stable_softplus::PASS,
+    wide_argmax::PASS,
+    rank4_hard_swish::PASS,
     linear_to_conv::PASS,
     rms_norm::PASS,
     deduplicate_weights::PASS,

@@ -66,15 +66,21 @@ fn floats(source: &TensorSource, n: usize) -> Result<Vec<f32>, String> {
     tensor.map(|t| t.to_f32()).map_err(|e| e.to_string())
 }
 
+/// Parses `procedure(inputs) rest`.
+pub(super) fn call(text: &str) -> Result<(String, Vec<(String, TensorSource)>, &str), String> {
+    let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs)` and what follows")?;
+    let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
+    let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
+    Ok((procedure.trim().to_string(), inputs, rest.trim()))
+}
+
 impl RunDirective {
     /// Reads an expectation.
     ///
     /// # Errors
     /// The part of the syntax that is missing or malformed.
     pub fn parse(text: &str) -> Result<RunDirective, String> {
-        let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs) ~ outputs`")?;
-        let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
-        let rest = rest.trim();
+        let (procedure, inputs, rest) = call(text)?;
         let (exact, outputs) = match (rest.strip_prefix("=="), rest.strip_prefix('~')) {
             (Some(outputs), _) => (true, outputs),
             (_, Some(outputs)) => (false, outputs),
@@ -89,8 +95,7 @@ impl RunDirective {
             false => Outputs::Only(values(outputs)?),
             true => Outputs::Named(split(outputs, ' ').into_iter().map(named).collect::<Result<_, _>>()?),
         };
-        let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
-        Ok(RunDirective { procedure: procedure.trim().to_string(), inputs, exact, outputs })
+        Ok(RunDirective { procedure, inputs, exact, outputs })
     }
 
     /// Compares each output with the oracle's output of the same name. Two elements may differ by

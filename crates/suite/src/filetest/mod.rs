@@ -22,6 +22,12 @@
 //! programs, separated by lines `// ---`. `FERRANE_BLESS=1 cargo test -p ferrane-suite` writes the
 //! expectations of such files.
 //!
+//! `// fixed: E1002` states that the fixes which findings name remove every finding of these codes;
+//! `// audit: main(x=[12]) shows y` that y is the first value that deviates from exact under the
+//! numerics of the machine, and that none does in the fixed program, if `fixed:` is given too. A
+//! case, which repeats an issue, has `// issue: URL`, `// reported: …` and `// answer: …`; docs/cases.md
+//! is written from them.
+//!
 //! *fmt*: printing and reading again changes nothing; `// fmt: same` in the header states that
 //! printing reproduces the file as it is.
 //!
@@ -32,7 +38,9 @@
 //! share of an output's largest magnitude. `==` requires equal numbers; `~` allows two units in the
 //! last place of fp16, or the tolerance that `// within: 0.01` in the header sets.
 
+mod case;
 mod expect;
+mod fixes;
 mod parts;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +52,7 @@ use ferrane_mil::text::{Missing, Options};
 use ferrane_mil::{DataType, Program, Strictness, Type, Weights, codes};
 use ferrane_tensor_io::{TensorSource, Unnamed, values};
 
+pub use case::{Case, section};
 pub use expect::{Outputs, RunDirective};
 pub use parts::bless;
 
@@ -64,6 +73,11 @@ pub struct Filetest {
     /// The text without whole-line comments, if the header has `fmt: same`.
     same: Option<String>,
     within: Option<f32>,
+    /// The codes that fixes remove, with the line that states them.
+    fixed: Option<(usize, Vec<String>)>,
+    audits: Vec<(usize, fixes::AuditDirective)>,
+    /// The issue that the program repeats; empty for other tests.
+    pub case: Case,
 }
 
 /// A diagnostic, expected or reported.
@@ -135,6 +149,9 @@ impl Filetest {
             runs: Vec::new(),
             same: None,
             within: None,
+            fixed: None,
+            audits: Vec::new(),
+            case: Case::default(),
         };
         let (mut bare, mut same, mut above) = (String::new(), false, 1);
         for (i, line) in text.lines().enumerate() {
@@ -176,6 +193,9 @@ impl Filetest {
                     let (code, part) = (code.to_string(), part.trim().to_string());
                     test.expected.push(Told { line: above, kind, code, part });
                 }
+                "fixed" => test.fixed = Some((i + 1, value.split_whitespace().map(String::from).collect())),
+                "audit" => test.audits.push((i + 1, fixes::AuditDirective::parse(value).map_err(at)?)),
+                "issue" | "reported" | "answer" => test.case.add(key, value),
                 "run" => test.runs.push((i + 1, RunDirective::parse(value).map_err(at)?)),
                 _ => return Err(at(format!("unknown key `{key}`"))),
             }
@@ -286,14 +306,21 @@ impl Filetest {
 
     /// The findings of the rules of the profile's machine.
     fn findings(&self, program: &Program) -> Vec<ferrane_machine::Finding> {
-        let profile = self.profile.as_ref().and_then(|name| ferrane_machine::Profile::named(name).ok());
-        let options = ferrane_machine::CheckOptions {
+        self.machine().map_or_else(Vec::new, |profile| ferrane_machine::check(program, &profile, &self.options()))
+    }
+
+    /// The profile that the header names.
+    fn machine(&self) -> Option<ferrane_machine::Profile> {
+        self.profile.as_ref().and_then(|name| ferrane_machine::Profile::named(name).ok())
+    }
+
+    fn options(&self) -> ferrane_machine::CheckOptions<'_> {
+        ferrane_machine::CheckOptions {
             strict: self.strict,
             bounds: self.bounds.clone(),
             text: Some(&self.program),
             ..Default::default()
-        };
-        profile.map_or_else(Vec::new, |profile| ferrane_machine::check(program, &profile, &options))
+        }
     }
 
     fn check(&self) -> Vec<(usize, String)> {
@@ -307,6 +334,7 @@ impl Filetest {
             }
         }
         failures.extend(found.into_iter().map(|f| (f.line, format!("{} {} {}", f.kind, f.code, f.part))));
+        failures.extend(self.consequences());
         failures
     }
 

@@ -1,6 +1,7 @@
 //! The device suite over every backend, the published call sequences, the filetests, programs
 //! checked for machines, and the corpora of the fuzz targets.
 
+mod cases_doc;
 mod checker;
 mod converted;
 mod corpora;
