@@ -18,7 +18,7 @@ pub use doctor::{Classes, Doctor};
 pub use help::{Completions, Man};
 pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
-    Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, Run,
+    Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, PlaceArgs, Run,
 };
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 
@@ -88,6 +88,8 @@ pub enum Command {
     Grad(Grad),
     /// Predict how long a program takes on a chip and what bounds it.
     Cost(Cost),
+    /// Predict on which processor a framework runs each op of a program.
+    Place(PlaceArgs),
     /// Record what a machine computes for a program, and replay it here.
     #[command(subcommand, alias = "trace")]
     Recording(Recording),

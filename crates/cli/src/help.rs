@@ -16,7 +16,7 @@ const TOPICS: [(&str, &[&str]); 6] = [
     ("Programs", &["fmt", "check", "explain", "inspect", "run", "convert", "diff", "grad"]),
     ("Models", &["train", "generate", "eval"]),
     ("Machines", &["devices", "machine", "doctor", "recording", "classes"]),
-    ("Measurements", &["bench", "cost"]),
+    ("Measurements", &["bench", "cost", "place"]),
     ("Compiled files", &["compile", "disasm", "assemble", "hwx"]),
     ("The command itself", &["completions", "man", "help"]),
 ];

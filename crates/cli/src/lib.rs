@@ -37,6 +37,7 @@ mod logging;
 mod machine;
 mod model;
 mod out;
+mod place;
 mod program;
 mod recording;
 mod run;
@@ -95,6 +96,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Cost(args) => cost::run(args),
+        Command::Place(args) => place::run(args),
         Command::Compile(args) => compile::run(args),
         Command::Disasm(args) => compiled::disassemble(args),
         Command::Assemble(args) => compiled::assemble(args),

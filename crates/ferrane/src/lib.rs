@@ -27,7 +27,8 @@
 //! [`mil::Builder`] builds a program, [`mil::parse`] reads MIL text, [`mil::package::open`] reads
 //! `.mlpackage`, `.mlmodel` and `.mlmodelc`, [`onnx::Model`] reads `.onnx`. [`mil::passes`]
 //! transforms a program, [`mil::grad::vjp`] derives its backward program, [`machine::check()`]
-//! reports what an engine refuses, computes wrongly or runs slowly.
+//! reports what an engine refuses, computes wrongly or runs slowly, and
+//! [`machine::placement::place`] predicts which ops Core ML runs on it.
 //!
 //! # Models
 //!

@@ -72,15 +72,25 @@ fn reasons(profile: &Profile) -> BTreeMap<String, String> {
     profile.entries().into_iter().flat_map(|e| e.overrules).collect()
 }
 
-fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
+/// What the engine's compiler does with a program, as if no framework ran refused ops elsewhere. At
+/// most `limit` findings are kept per rule.
+pub(crate) fn engine_findings(program: &Program, profile: &Profile, limit: usize) -> Vec<Finding> {
+    rule_findings(program, profile, &CheckOptions::default(), limit)
+}
+
+fn rule_findings(program: &Program, profile: &Profile, options: &CheckOptions<'_>, limit: usize) -> Vec<Finding> {
     let context = Context::new(program, profile, options);
     let Some(first) = rules::all().first() else { return Vec::new() };
-    let mut findings = Findings::new(first.defaults());
+    let mut findings = Findings::new(first.defaults(), limit);
     for rule in rules::all() {
         findings.begin(rule.defaults());
         (rule.run)(&context, &mut findings);
     }
-    let mut found = findings.finish();
+    findings.finish()
+}
+
+fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
+    let mut found = rule_findings(program, profile, options, Findings::LIMIT);
     if profile.elsewhere.value {
         found.iter_mut().for_each(|f| elsewhere(f, profile.subject.framework()));
     }

@@ -1,9 +1,9 @@
 //! The list to which rules add findings.
 //!
 //! A rule states code, severity, effect, claims and rewrite once; the list copies them into each
-//! finding, and the rule changes the fields that differ. The list keeps at most [`Findings::LIMIT`]
-//! findings per rule and counts the rest, so a program that is wrong throughout does not exhaust
-//! memory.
+//! finding, and the rule changes the fields that differ. The list keeps a limited number of
+//! findings per rule, usually [`Findings::LIMIT`], and counts the rest, so a program that is wrong
+//! throughout does not exhaust memory.
 
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{OpId, ValueDef, ValueId};
@@ -31,15 +31,17 @@ pub(crate) struct Findings {
     first: usize,
     /// The number of findings of the current rule beyond the limit.
     left_out: usize,
+    /// The number of findings that are kept per rule.
+    limit: usize,
 }
 
 impl Findings {
     /// The number of findings kept per rule; the last one states how many more there are.
     pub(crate) const LIMIT: usize = 200;
 
-    /// An empty list, ready for the first rule.
-    pub(crate) fn new(rule: RuleDefaults) -> Findings {
-        Findings { items: Vec::new(), rule, first: 0, left_out: 0 }
+    /// An empty list that keeps `limit` findings per rule, ready for the first rule.
+    pub(crate) fn new(rule: RuleDefaults, limit: usize) -> Findings {
+        Findings { items: Vec::new(), rule, first: 0, left_out: 0, limit }
     }
 
     /// Ends the current rule and begins the next one.
@@ -65,7 +67,7 @@ impl Findings {
 
     fn add(&mut self, function: Option<usize>, value: Option<String>, message: String) -> &mut Finding {
         let rule = self.rule;
-        if self.items.len() - self.first >= Findings::LIMIT {
+        if self.items.len() - self.first >= self.limit {
             // The new finding replaces the last one, which is only counted.
             self.left_out += 1;
             self.items.pop();

@@ -37,6 +37,11 @@
 //! [`cost`] predicts the time of each op and what bounds it, with few constants fitted to published
 //! measurements (docs/cost-model.md has the errors).
 //!
+//! # Placement
+//!
+//! [`placement`] predicts on which processor each op runs when Core ML decides, with probabilities
+//! fitted to published placements (docs/placement.md has the errors).
+//!
 //! # Where to look next
 //!
 //! docs/claims.md lists all claims, docs/errors.md all rules with their long explanations
@@ -54,6 +59,7 @@ mod finding;
 mod findings;
 pub mod fix;
 mod options;
+pub mod placement;
 pub mod profile;
 mod ranges;
 pub mod rules;

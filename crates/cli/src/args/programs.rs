@@ -1,10 +1,12 @@
-//! The commands that work on programs: fmt, check, inspect, run, convert, diff, grad.
+//! The commands that work on programs: fmt, check, inspect, run, convert, diff, grad,
+//! cost, place.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ferrane::Numerics;
 use ferrane::machine::InputBounds;
+use ferrane::machine::placement::{AllowedUnits, Framework};
 
 /// A spelling of MIL text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -439,6 +441,45 @@ pub struct Cost {
     /// value, unit}`.
     #[arg(long, value_name = "FILE")]
     pub published: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane place`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane place net.mil --machine m4                       each op: eligible, preferred, where it probably runs
+  ferrane place net.mlpackage --units all --json           as one JSON object
+  ferrane place net.mlpackage --record now.json            and keep the placement in a file
+  ferrane place --diff then.json now.json                  status 1 if an op left the engine")]
+pub struct PlaceArgs {
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
+    #[arg(value_name = "PROGRAM", conflicts_with = "diff")]
+    pub program: Option<PathBuf>,
+    /// Chip or profile: `m4`, `m4-max-macos26-coreml`. The path is always that of Core ML.
+    #[arg(long, aliases = ["target", "profile"], default_value = "m4", value_name = "MACHINE")]
+    pub machine: String,
+    /// The framework that distributes the ops: `coreml` or `coreai`.
+    #[arg(long, default_value = "coreml", value_name = "FRAMEWORK")]
+    pub framework: Framework,
+    /// The processors that it may use: `cpu-and-ne` or `all`.
+    #[arg(long, default_value = "cpu-and-ne", value_name = "UNITS")]
+    pub units: AllowedUnits,
+    /// The function [default: `main`, or the first one].
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// The shape of an input, x=1x3x224x224, or of several, separated by commas [default: that of
+    /// the package's description].
+    #[arg(long = "shape", value_name = "NAME=DIMS")]
+    pub shapes: Vec<String>,
+    /// Write the placement to a file, which --diff reads.
+    #[arg(long, value_name = "FILE", conflicts_with = "diff")]
+    pub record: Option<PathBuf>,
+    /// Compare two recorded placements, the earlier one first.
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"])]
+    pub diff: Vec<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

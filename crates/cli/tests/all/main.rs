@@ -29,6 +29,7 @@ mod numbers;
 mod onnx;
 mod output;
 mod place;
+mod placement;
 mod programs;
 mod recording;
 mod refusals;

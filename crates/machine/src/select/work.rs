@@ -31,7 +31,7 @@ impl Work {
         }
         let (mut weights, mut read) = (0u64, 0u64);
         for id in op.operands() {
-            match stored(function, id) {
+            match Work::stored(function, id) {
                 Some(bytes) => weights = weights.saturating_add(bytes),
                 None => read = read.saturating_add(bytes(&function.value(id).ty)),
             }
@@ -39,6 +39,23 @@ impl Work {
         let sum =
             |f: fn(&Type) -> u64| op.outputs.iter().map(|&v| f(&function.value(v).ty)).fold(0, u64::saturating_add);
         Work { macs: macs(function, op), elements: sum(elements), weights, read, written: sum(bytes) }
+    }
+
+    /// Bytes of a value known at compile time: a constant, or the result of a `constexpr_*` of
+    /// constants.
+    pub(crate) fn stored(function: &Function, id: ValueId) -> Option<u64> {
+        let value = function.value(id);
+        let ferrane_mil::ValueDef::Op(op, _) = value.def else { return None };
+        let op = function.op(op);
+        match op.name.as_str() {
+            "const" => Some(bytes(&value.ty)),
+            name if name.starts_with("constexpr_") => {
+                let args = op.operands().map(|v| bytes(&function.value(v).ty));
+                let inline = op.attributes.iter().filter(|(n, _)| n != "name").map(|(_, c)| bytes(&c.ty()));
+                Some(args.chain(inline).fold(0, u64::saturating_add))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -49,23 +66,6 @@ fn elements(ty: &Type) -> u64 {
 fn bytes(ty: &Type) -> u64 {
     let bits = ty.dtype().and_then(DataType::bits).unwrap_or(0) as u64;
     elements(ty).saturating_mul(bits).div_ceil(8)
-}
-
-/// Bytes of a value known at compile time: a constant, or the result of a `constexpr_*` of
-/// constants.
-fn stored(function: &Function, id: ValueId) -> Option<u64> {
-    let value = function.value(id);
-    let ferrane_mil::ValueDef::Op(op, _) = value.def else { return None };
-    let op = function.op(op);
-    match op.name.as_str() {
-        "const" => Some(bytes(&value.ty)),
-        name if name.starts_with("constexpr_") => {
-            let args = op.operands().map(|v| bytes(&function.value(v).ty));
-            let inline = op.attributes.iter().filter(|(n, _)| n != "name").map(|(_, c)| bytes(&c.ty()));
-            Some(args.chain(inline).fold(0, u64::saturating_add))
-        }
-        _ => None,
-    }
 }
 
 fn shape(function: &Function, op: &Op, arg: &str) -> Option<Vec<u64>> {

@@ -1,5 +1,6 @@
 //! Tests of the crate's data: claims against the published list, profiles against the claims, the
-//! cost model against published numbers. docs/claims.md is written from them.
+//! cost model and the model of placement against published numbers. docs/claims.md is written from
+//! them.
 // Tests print messages for the person who runs them.
 #![allow(clippy::print_stderr)]
 
@@ -7,4 +8,5 @@ mod claims;
 mod cost;
 mod doc;
 mod errors_doc;
+mod placement;
 mod profiles;

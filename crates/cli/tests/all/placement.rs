@@ -1,0 +1,59 @@
+//! `ferrane place`.
+
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+const NET: &str = r#"program(1.3)
+{
+    func main<ios18>(tensor<fp16, [1024, 1024]> x) {
+        bool no = const()[name = string("no"), val = bool(false)];
+        tensor<fp16, [1024, 1024]> y = matmul(transpose_x = no, transpose_y = no, x = x, y = x)[name = string("y")];
+        tensor<fp16, [1024, 1024]> z = tan(x = y)[name = string("z")];
+        tensor<fp16, [1024, 1024]> w = matmul(transpose_x = no, transpose_y = no, x = z, y = x)[name = string("w")];
+    } -> (w);
+}
+"#;
+
+#[test]
+fn each_op_has_a_place_and_one_change_is_best() {
+    let place = Place::new();
+    place.write("net.mil", NET);
+    let told = place.run("place net.mil --machine m4").ok();
+    for word in ["engine", "cpu", "not eligible", "transfer 0 -> 1", "best change: replace z", "m4-macos15-coreml"] {
+        assert!(told.out.contains(word), "{word}: {}", told.out);
+    }
+    let json = place.run("place net.mil --units all --json").ok().objects().remove(0);
+    let runs: Vec<&Value> = json["ops"].as_array().unwrap().iter().map(|op| &op["runs_on"]).collect();
+    assert_eq!(runs, [&json!("engine"), &json!("cpu-or-gpu"), &json!("engine")]);
+    assert_eq!(json["change"]["segments"], json!([3, 1]));
+    let unknown = place.run("place net.mil --framework coreai --json").ok().objects().remove(0);
+    assert_eq!(unknown["ops"][0]["runs_on"], Value::Null);
+}
+
+#[test]
+fn a_record_shows_what_left_the_engine() {
+    let place = Place::new();
+    place.write("old.mil", NET.replace("tan(", "relu("));
+    place.write("new.mil", NET);
+    place.run("place old.mil --record old.json").ok();
+    place.run("place new.mil --record new.json").ok();
+    place.run("place --diff old.json old.json").ok();
+    let worse = place.run("place --diff old.json new.json");
+    assert_eq!(worse.code, Some(1));
+    assert!(worse.out.contains("z (tan) left the engine: engine -> cpu"), "{}", worse.out);
+    let json = place.run("place --diff new.json old.json --json").ok().objects().remove(0);
+    assert_eq!((&json["segments"], &json["on_engine"]), (&json!([3, 1]), &json!([2, 3])));
+    place.run("place --diff old.json old.mil").refused(2, &["not a placement"]);
+    place.run("place --diff old.json absent.json").refused(2, &["absent.json"]);
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused() {
+    let place = Place::new();
+    place.write("net.mil", NET);
+    place.run("place").refused(1, &["--diff"]);
+    place.run("place net.mil --machine m99").refused(1, &["m99"]);
+    place.run("place net.mil --function absent").refused(1, &["absent"]);
+    place.run("place net.mil --framework tflite").refused(2, &["coreml, coreai"]);
+}
