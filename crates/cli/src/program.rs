@@ -26,8 +26,8 @@ pub fn options(function: Option<&str>, shapes: &[String]) -> ModelOptions {
     options
 }
 
-/// As [`options`], for commands that choose the extents of ONNX and Core AI models, but no shapes of
-/// other files.
+/// As [`options`], for commands that choose the extents of ONNX and Core AI models, but no shapes
+/// of other files.
 pub fn named_extents(path: &Path, shapes: &[String]) -> Result<ModelOptions> {
     match shapes.first().filter(|_| !ferrane::model::chooses_extents(path)) {
         Some(list) => {

@@ -58,4 +58,4 @@ pub use bytecode::Bytecode;
 pub use error::{Error, Refusal, Refusals, Result};
 pub use lower::operations;
 pub use opened::{is_model, open_checked};
-pub use options::Options;
+pub use options::ConversionOptions;

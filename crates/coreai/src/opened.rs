@@ -7,7 +7,7 @@ use ferrane_mil::package::{Checked, Form};
 
 use crate::asset::Asset;
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::ConversionOptions;
 
 /// True for a path that ends in `.aimodel`.
 pub fn is_model(path: &Path) -> bool {
@@ -20,7 +20,7 @@ pub fn is_model(path: &Path) -> bool {
 ///
 /// # Errors
 /// As [`Asset::open`] and [`Asset::program`].
-pub fn open_checked(path: impl AsRef<Path>, options: &Options) -> Result<Checked, Error> {
+pub fn open_checked(path: impl AsRef<Path>, options: &ConversionOptions) -> Result<Checked, Error> {
     let path = path.as_ref();
     let asset = Asset::open(path)?;
     let (program, diagnostics) = match asset.to_mil(options)? {

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use ferrane_mil::Opset;
 
-/// Options of [`Asset::to_mil`](crate::Asset::to_mil). The default makes a program for iOS 18 of a
-/// model whose inputs have fixed extents.
+/// ConversionOptions of [`Asset::to_mil`](crate::Asset::to_mil). The default makes a program for
+/// iOS 18 of a model whose inputs have fixed extents.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct ConversionOptions {
     /// The number of each extent that the file leaves open, named by its input and axis: `x.0`.
     pub dimensions: BTreeMap<String, usize>,
     /// The opset of the program; iOS 18 if `None`.
     pub opset: Option<Opset>,
 }
 
-impl Options {
+impl ConversionOptions {
     /// With a number for an extent.
-    pub fn dimension(mut self, name: &str, extent: usize) -> Options {
+    pub fn dimension(mut self, name: &str, extent: usize) -> ConversionOptions {
         self.dimensions.insert(name.to_string(), extent);
         self
     }
@@ -26,7 +26,7 @@ impl Options {
     ///
     /// # Errors
     /// An item is neither, or an extent has two numbers.
-    pub fn dimension_list(mut self, list: &str) -> Result<Options, String> {
+    pub fn dimension_list(mut self, list: &str) -> Result<ConversionOptions, String> {
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let wrong = || format!("`{item}` gives no extents; write `x.0=1` for one, `x=1x128` for all");
             let (name, extents) = item.rsplit_once('=').ok_or_else(wrong)?;
@@ -47,7 +47,7 @@ impl Options {
     }
 
     /// With this opset of the program.
-    pub fn opset(mut self, opset: Opset) -> Options {
+    pub fn opset(mut self, opset: Opset) -> ConversionOptions {
         self.opset = Some(opset);
         self
     }
@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn a_list_names_axes_or_inputs() {
-        let options = Options::default().dimension_list("x=2x3, y.1=4,").unwrap();
+        let options = ConversionOptions::default().dimension_list("x=2x3, y.1=4,").unwrap();
         let found: Vec<(&str, usize)> = options.dimensions.iter().map(|(k, v)| (k.as_str(), *v)).collect();
         assert_eq!(found, [("x.0", 2), ("x.1", 3), ("y.1", 4)]);
         for wrong in ["x", "x=", "x=-1", "=2", "x.0=2x3", "x=2,x=3", "x=2x"] {
-            assert!(Options::default().dimension_list(wrong).is_err(), "{wrong}");
+            assert!(ConversionOptions::default().dimension_list(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Model files, opened so that they can be called.
 //!
 //! A [`Model`] is a function of a file of any kind (`.mil`, `.mlpackage`, `.mlmodel`, `.mlmodelc`,
-//! `.onnx`, `.aimodel`) that is ready to run: its inputs have extents, its outputs are tensors, and what the
-//! file says about images and class labels is applied to them. The steps before that are here too,
-//! for a caller that shows the diagnostics or needs only the program: [`open_checked`],
+//! `.onnx`, `.aimodel`) that is ready to run: its inputs have extents, its outputs are tensors, and
+//! what the file says about images and class labels is applied to them. The steps before that are
+//! here too, for a caller that shows the diagnostics or needs only the program: [`open_checked`],
 //! [`ModelProgram`], [`function`] and [`shaped`].
 
 use std::io::ErrorKind;
@@ -106,8 +106,8 @@ pub struct ModelOptions {
     /// The name of the function; `None` for `main`, or the first one.
     pub function: Option<String>,
     /// Shapes of inputs where the file allows several, each item a list such as
-    /// `ids=1x128,mask=1x128`; the numbers of an ONNX model's named extents, `batch=1,seq=128`; those
-    /// of a Core AI model, `x=1x128` or `x.0=1`.
+    /// `ids=1x128,mask=1x128`; the numbers of an ONNX model's named extents, `batch=1,seq=128`;
+    /// those of a Core AI model, `x=1x128` or `x.0=1`.
     pub shapes: Vec<String>,
     /// What happens to an image of another size than the input.
     pub fit: Fit,
@@ -117,7 +117,7 @@ pub struct ModelOptions {
     /// How an ONNX model becomes a program. Its dimensions are completed by `shapes`.
     pub onnx: onnx::Options,
     /// How a Core AI model becomes a program. Its dimensions are completed by `shapes`.
-    pub coreai: coreai::Options,
+    pub coreai: coreai::ConversionOptions,
 }
 
 impl ModelOptions {
@@ -152,7 +152,7 @@ impl ModelOptions {
     }
 
     /// With these options of a Core AI model.
-    pub fn coreai(mut self, options: coreai::Options) -> ModelOptions {
+    pub fn coreai(mut self, options: coreai::ConversionOptions) -> ModelOptions {
         self.coreai = options;
         self
     }
@@ -187,7 +187,7 @@ pub fn open_checked(path: impl AsRef<Path>, care: Care, options: &ModelOptions) 
         return onnx::open_checked(path, &extents).map_err(failed);
     }
     if coreai::is_model(path) {
-        let extents = |extents: coreai::Options, text: &String| {
+        let extents = |extents: coreai::ConversionOptions, text: &String| {
             extents.dimension_list(text).map_err(|reason| wrong(text, reason))
         };
         let extents = options.shapes.iter().try_fold(options.coreai.clone(), extents)?;
@@ -272,8 +272,8 @@ pub fn function<'a>(program: &'a Program, name: Option<&str>) -> Result<&'a Func
 
 /// The program with a shape for each input of the chosen function: the one that the options choose,
 /// else that of its value, else the default of the description. An input for which there is none of
-/// these keeps its unknown extents. Of an ONNX or a Core AI model, whose extents are chosen when it is
-/// opened, the options choose none.
+/// these keeps its unknown extents. Of an ONNX or a Core AI model, whose extents are chosen when it
+/// is opened, the options choose none.
 ///
 /// # Errors
 /// [`ModelError::Shapes`]; [`ModelError::Shape`] for shapes that the description does not allow;

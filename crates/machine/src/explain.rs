@@ -280,7 +280,7 @@ const COREAI: &[(u16, &str, &str)] = &[
     (
         907,
         "open extent of a Core AI model",
-        "A program has fixed extents. Each extent that the file leaves open gets its number from `--shape x=1x128` or `--shape x.0=1`, or from `Options::dimensions`; its name is `INPUT.AXIS`.",
+        "A program has fixed extents. Each extent that the file leaves open gets its number from `--shape x=1x128` or `--shape x.0=1`, or from `ConversionOptions::dimensions`; its name is `INPUT.AXIS`.",
     ),
     (
         908,

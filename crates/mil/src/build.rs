@@ -86,8 +86,8 @@ impl Builder {
         Builder { function, opset, weights: Weights::new(), names: HashMap::new(), block: BlockId(0) }
     }
 
-    /// As [`Builder::new`], with existing weights, whose records keep their ids: so the functions of
-    /// one program are built one after the other.
+    /// As [`Builder::new`], with existing weights, whose records keep their ids: so the functions
+    /// of one program are built one after the other.
     pub fn over(name: &str, opset: Opset, weights: Weights) -> Builder {
         Builder { weights, ..Builder::new(name, opset) }
     }

@@ -18,8 +18,8 @@ Examples:
 The command has not been tried on a Mac: docs/ane-bindings.md lists what it calls. `run --device ane` and `check --machine` do not need
 it.")]
 pub struct Compile {
-    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or the compiler's own description of a
-    /// network, .plist.
+    /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or the compiler's own
+    /// description of a network, .plist.
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be

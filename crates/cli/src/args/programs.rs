@@ -71,7 +71,8 @@ Examples:
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
-    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
+    /// Programs: MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or
+    /// .aimodel.
     #[arg(required = true, value_name = "PROGRAM")]
     pub files: Vec<PathBuf>,
     /// How to print diagnostics.
@@ -217,8 +218,8 @@ fp16, `subnormal`, `not_finite`), `readings` (by arithmetic: `cause`, `local`, `
 `relative` error, `max_ulps`, `peak_ulps`, `histogram` with a bin for more and one for not finite, `overflow`, `saturated`,
 `special`, `underflow`, `vanished`, `subnormal`, `differ`, `worst`). Numbers that are not finite are strings.")]
 pub struct Run {
-    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or a compiled
-    /// program (.hwx).
+    /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx, .aimodel, or a
+    /// compiled program (.hwx).
     #[arg(value_name = "PROGRAM")]
     pub program: PathBuf,
     /// The value of an input; may be repeated.

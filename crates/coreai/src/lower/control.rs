@@ -7,18 +7,18 @@ use ferrane_mil::{BlockId, OpenBlock, Type, ValueId};
 
 use super::composite;
 use super::graph::body;
-use super::state::{Built, Entry, Lower, Made, Role, Stop, rejected, unmapped};
+use super::state::{Built, Lower, Made, Meaning, Role, Stop, rejected, unmapped};
 use crate::bytecode::{Block, BytecodeOp};
 use crate::dialect::{ElementType, Field};
 
 /// How deep functions may call each other.
 const MAX_CALLS: usize = 32;
 
-type Entries<'a> = Built<Vec<Entry<'a>>>;
+type Entries<'a> = Built<Vec<Meaning<'a>>>;
 
 impl<'a> Lower<'a> {
-    /// The results of the expansion that the file has for the operation, put in its place. `None` if
-    /// there is none.
+    /// The results of the expansion that the file has for the operation, put in its place. `None`
+    /// if there is none.
     pub(super) fn expansion(&mut self) -> Option<Entries<'a>> {
         let op = self.op;
         let block = body(op)?;
@@ -33,7 +33,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Lowers a block with these arguments.
-    pub(super) fn inline(&mut self, block: &'a Block, inputs: Vec<Entry<'a>>) -> Entries<'a> {
+    pub(super) fn inline(&mut self, block: &'a Block, inputs: Vec<Meaning<'a>>) -> Entries<'a> {
         if block.arguments.len() != inputs.len() {
             let (takes, given) = (block.arguments.len(), inputs.len());
             return rejected(format!("its block takes {takes} values, not {given}"));
@@ -65,7 +65,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The values of entries as results of a block: copies, so that none is defined outside of it.
-    fn returned(&mut self, entries: &[Entry<'a>]) -> Built<Vec<ValueId>> {
+    fn returned(&mut self, entries: &[Meaning<'a>]) -> Built<Vec<ValueId>> {
         let mut values = Vec::with_capacity(entries.len());
         for entry in entries {
             let value = self.value_of(entry)?;
@@ -151,7 +151,7 @@ pub(super) fn branch<'a>(l: &mut Lower<'a>) -> Entries<'a> {
 
 /// MIL's loop tests its variables before each turn, and they are its results. Here the block that
 /// tests also computes what the body gets and what the loop returns, so it is copied into the body
-/// and behind the loop.
+/// and after the loop.
 pub(super) fn repeat<'a>(l: &mut Lower<'a>) -> Entries<'a> {
     let op = l.op;
     let (before, after) = (l.block_of(op, 0)?, l.block_of(op, 1)?);
@@ -161,14 +161,14 @@ pub(super) fn repeat<'a>(l: &mut Lower<'a>) -> Entries<'a> {
     // Loop variables are not constants: the loop changes them.
     let start = l.returned(&state)?;
     let types: Vec<Type> = start.iter().map(|&v| l.b.ty(v).clone()).collect();
-    let entries = |l: &mut Lower<'a>, values: &[ValueId]| -> Vec<Entry<'a>> {
+    let entries = |l: &mut Lower<'a>, values: &[ValueId]| -> Vec<Meaning<'a>> {
         values.iter().zip(&elements).map(|(&v, &e)| l.make(Role::Value(v), e)).collect()
     };
-    let opened = |l: &mut Lower<'a>, open: &OpenBlock| -> Vec<Entry<'a>> {
+    let opened = |l: &mut Lower<'a>, open: &OpenBlock| -> Vec<Meaning<'a>> {
         let values: Vec<ValueId> = types.iter().map(|ty| l.b.block_input(open, &label, ty.clone())).collect();
         entries(l, &values)
     };
-    let tested = |l: &mut Lower<'a>, variables: Vec<Entry<'a>>| -> Built<(Entry<'a>, Vec<Entry<'a>>)> {
+    let tested = |l: &mut Lower<'a>, variables: Vec<Meaning<'a>>| -> Built<(Meaning<'a>, Vec<Meaning<'a>>)> {
         let mut found = l.inline(before, variables)?.into_iter();
         match found.next() {
             Some(go) => Ok((go, found.collect())),
@@ -195,7 +195,7 @@ pub(super) fn repeat<'a>(l: &mut Lower<'a>) -> Entries<'a> {
 /// A state that an operation reads or writes.
 fn state(l: &Lower<'_>, i: usize) -> Built<(ValueId, ElementType)> {
     match l.entry(i)? {
-        Entry { is: Role::State(value), element, .. } => Ok((value, element)),
+        Meaning { is: Role::State(value), element, .. } => Ok((value, element)),
         _ => rejected(format!("operand {i} is no state of the function")),
     }
 }
@@ -222,7 +222,7 @@ pub(super) fn token<'a>(l: &mut Lower<'a>) -> Entries<'a> {
     Ok(vec![l.make(Role::Token, ElementType::Bool)])
 }
 
-/// The operand itself.
+/// Constraints on memory change no number.
 pub(super) fn same<'a>(l: &mut Lower<'a>) -> Entries<'a> {
     Ok(vec![l.entry(0)?])
 }

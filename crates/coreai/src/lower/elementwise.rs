@@ -254,8 +254,8 @@ pub(super) fn select(l: &mut Lower<'_>) -> Results {
     Ok(vec![l.select(condition, a, b)?])
 }
 
-/// Floats are rounded toward zero. What does not fit an integer type becomes the nearest number that
-/// does, as Apple's runtime on Linux has it.
+/// Floats are rounded toward zero. What does not fit an integer type becomes the nearest number
+/// that does, as Apple's runtime on Linux has it.
 pub(super) fn cast(l: &mut Lower<'_>) -> Results {
     let Some(to) = l.result(0).map(|t| t.element) else { return rejected("its result is no tensor") };
     let from = l.element(0)?;

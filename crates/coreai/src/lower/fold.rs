@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::known::{Known, elements, is_float, range, rounded};
 use super::shape::{bounds, target};
-use super::state::{Built, Entry, Lower, Role, normal, rejected, unmapped};
+use super::state::{Built, Lower, Meaning, Role, normal, rejected, unmapped};
 use crate::bytecode::ResourceValue;
 use crate::dialect::{ElementType, Field};
 
@@ -16,7 +16,7 @@ use crate::dialect::{ElementType, Field};
 const MOST: usize = 1 << 12;
 
 /// The elements of a constant.
-pub(super) fn constant<'a>(l: &mut Lower<'a>) -> Built<Vec<Entry<'a>>> {
+pub(super) fn constant<'a>(l: &mut Lower<'a>) -> Built<Vec<Meaning<'a>>> {
     let Some(tensor) = l.result(0) else { return unmapped("it is no tensor") };
     let shape: Option<Vec<usize>> = tensor.shape.iter().map(|n| usize::try_from((*n)?).ok()).collect();
     let Some(shape) = shape else { return rejected("a constant of unknown extents") };

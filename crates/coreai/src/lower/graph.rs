@@ -5,21 +5,21 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use ferrane_diag::{Code, printable};
+use ferrane_host::map::Mapped;
 use ferrane_mil::passes::{self, Pipeline};
 use ferrane_mil::{
     Builder, Constant, DataType, Evaluate, Function, MilError, Op, Opset, Program, Type, ValueId, Weights, port_names,
 };
 
-use super::Memory;
 use super::fold;
 use super::known::{Known, elements, mil};
-use super::state::{Built, DECODED, Entry, Lower, MAX_PARTS, MAX_TABLES, Made, Role, Stop, rejected, unmapped};
+use super::state::{Built, DECODED, Lower, MAX_PARTS, MAX_TABLES, Made, Meaning, Role, Stop, rejected, unmapped};
 use super::table::{self, OpMapping};
 use crate::bytecode::{self, Block, Bytecode, BytecodeOp, TypeId};
 use crate::codes;
 use crate::dialect::{ElementType, Field, Tensor};
 use crate::error::{Refusal, Refusals};
-use crate::options::Options;
+use crate::options::ConversionOptions;
 
 /// Operations that end a block and give its results.
 const TERMINATORS: [&str; 3] = ["dataflow.yield_v1", "dataflow.output_v1", "controlflow.condition_v1"];
@@ -33,7 +33,11 @@ fn contents<'a>(file: &'a Bytecode<'a>) -> &'a [BytecodeOp] {
 }
 
 /// The program of a model.
-pub(super) fn lower<'a>(file: &'a Bytecode<'a>, memory: Memory<'a>, options: &'a Options) -> Result<Program, Refusals> {
+pub(super) fn lower<'a>(
+    file: &'a Bytecode<'a>,
+    memory: Option<&'a Mapped>,
+    options: &'a ConversionOptions,
+) -> Result<Program, Refusals> {
     let is_graph = |op: &&BytecodeOp| file.op(op.name).is_some_and(|o| o.name == "dataflow.graph_v1");
     let name = |op: &BytecodeOp| match file.attribute(file.property(op, "name")?)?.fields.as_slice() {
         [Field::String(id)] => Some(file.string(*id).into_owned()),
@@ -82,7 +86,7 @@ pub(super) fn lower<'a>(file: &'a Bytecode<'a>, memory: Memory<'a>, options: &'a
     }
 }
 
-fn target(options: &Options) -> Opset {
+fn target(options: &ConversionOptions) -> Opset {
     options.opset.unwrap_or(Opset::IOS18)
 }
 
@@ -93,8 +97,8 @@ fn refusal(code: Code, subject: &str, operation: &str, reason: String) -> Refusa
 
 fn lowering<'a>(
     file: &'a Bytecode<'a>,
-    memory: Memory<'a>,
-    options: &'a Options,
+    memory: Option<&'a Mapped>,
+    options: &'a ConversionOptions,
     op: &'a BytecodeOp,
     name: &str,
     graphs: &'a HashMap<String, &'a BytecodeOp>,
@@ -203,7 +207,7 @@ impl<'a> Lower<'a> {
         name: &str,
         ty: TypeId,
         extents: &mut HashSet<String>,
-    ) -> Result<Entry<'a>, (Code, String)> {
+    ) -> Result<Meaning<'a>, (Code, String)> {
         let invalid = |e: MilError| (codes::INVALID, e.to_string());
         let unmapped = |what: &str| (codes::UNMAPPED, what.to_string());
         let decoded = self.ty(ty).ok_or_else(|| unmapped("its type is not known"))?;
@@ -269,7 +273,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The values of the outputs, with the names that they have in the program.
-    fn outputs(&mut self, results: &[Entry<'a>], names: &[String]) -> Vec<(String, ValueId)> {
+    fn outputs(&mut self, results: &[Meaning<'a>], names: &[String]) -> Vec<(String, ValueId)> {
         let mut found = Vec::new();
         for (entry, name) in results.iter().zip(names) {
             // The order of accesses to states is that of the ops.
@@ -294,7 +298,7 @@ impl<'a> Lower<'a> {
 
     /// Lowers the operations of a block that its results depend on, and returns what these stand
     /// for.
-    pub(super) fn block(&mut self, block: &'a Block) -> Built<Vec<Entry<'a>>> {
+    pub(super) fn block(&mut self, block: &'a Block) -> Built<Vec<Meaning<'a>>> {
         let needed = needed(block);
         let outer = self.op;
         for (op, _) in block.operations.iter().zip(&needed).filter(|(_, needed)| **needed) {
@@ -371,7 +375,7 @@ impl<'a> Lower<'a> {
     }
 
     /// What the results of the operation stand for.
-    fn results(&mut self) -> Built<Vec<Entry<'a>>> {
+    fn results(&mut self) -> Built<Vec<Meaning<'a>>> {
         let op = self.op;
         // An operation that reads what another refusal took away is not judged.
         for name in &op.operands {
@@ -410,13 +414,13 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(super) fn known_entry(&mut self, tensor: Known<'a>) -> Entry<'a> {
+    pub(super) fn known_entry(&mut self, tensor: Known<'a>) -> Meaning<'a> {
         let element = tensor.element;
         self.make(Role::Known(Rc::new(tensor)), element)
     }
 
     /// The entry of result `i` of the operation, a value of the type that the file states.
-    pub(super) fn computed(&mut self, i: usize, value: ValueId) -> Built<Entry<'a>> {
+    pub(super) fn computed(&mut self, i: usize, value: ValueId) -> Built<Meaning<'a>> {
         let Some(Tensor { element, shape, .. }) = self.result(i) else {
             return rejected(format!("result {i} is no tensor"));
         };

@@ -38,9 +38,7 @@ pub(super) struct Known<'a> {
 /// How elements lie in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// Whole bytes each.
     Bytes,
-    /// One for all.
     Splat,
     /// Of fewer than 8 bits each, from the lowest bit of a byte on.
     Packed,

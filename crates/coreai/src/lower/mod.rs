@@ -16,13 +16,12 @@ mod shape;
 mod state;
 mod table;
 
-use ferrane_host::map::Mapped;
 use ferrane_mil::Program;
 
 use crate::asset::Asset;
 use crate::bytecode::Bytecode;
 use crate::error::{Refusals, Result};
-use crate::options::Options;
+use crate::options::ConversionOptions;
 
 pub use table::operations;
 
@@ -39,7 +38,7 @@ impl Bytecode<'_> {
     /// # Errors
     /// All operations that MIL cannot express and all extents that have no number, each with its
     /// reason.
-    pub fn to_mil(&self, options: &Options) -> Result<Program, Refusals> {
+    pub fn to_mil(&self, options: &ConversionOptions) -> Result<Program, Refusals> {
         graph::lower(self, None, options)
     }
 }
@@ -49,10 +48,7 @@ impl Asset {
     ///
     /// # Errors
     /// As [`Asset::program`]; inside of it, as [`Bytecode::to_mil`].
-    pub fn to_mil(&self, options: &Options) -> Result<Result<Program, Refusals>> {
+    pub fn to_mil(&self, options: &ConversionOptions) -> Result<Result<Program, Refusals>> {
         Ok(graph::lower(&self.program()?, Some(self.mapped()), options))
     }
 }
-
-/// The memory that large constants of a program share.
-type Memory<'a> = Option<&'a Mapped>;

@@ -7,7 +7,7 @@ use ferrane_mil::{Constant, DataType};
 
 use super::elementwise::Results;
 use super::known::{self, Known, is_float};
-use super::state::{Built, Entry, Lower, Role, Stop, rejected, unmapped};
+use super::state::{Built, Lower, Meaning, Role, Stop, rejected, unmapped};
 use crate::dialect::ElementType;
 
 /// The type in which a compressed constant keeps its elements, if MIL has it.
@@ -281,7 +281,7 @@ pub(super) fn lut_to_dense(l: &mut Lower<'_>) -> Results {
 }
 
 /// The elements and the mask of a sparse operand.
-fn parts<'a>(l: &Lower<'a>) -> Built<Rc<(Entry<'a>, Entry<'a>)>> {
+fn parts<'a>(l: &Lower<'a>) -> Built<Rc<(Meaning<'a>, Meaning<'a>)>> {
     match l.entry(0)?.is {
         Role::Sparse(parts) => Ok(parts),
         _ => unmapped("MIL has no sparse tensors outside of constants"),
@@ -289,7 +289,7 @@ fn parts<'a>(l: &Lower<'a>) -> Built<Rc<(Entry<'a>, Entry<'a>)>> {
 }
 
 /// Indices that are looked up where the mask has ones; the mask stays.
-pub(super) fn lut_to_sparse<'a>(l: &mut Lower<'a>) -> Built<Vec<Entry<'a>>> {
+pub(super) fn lut_to_sparse<'a>(l: &mut Lower<'a>) -> Built<Vec<Meaning<'a>>> {
     let parts = parts(l)?;
     let Some(element) = l.result(0).map(|t| t.element) else { return rejected("its result is no tensor") };
     let lut = l.extents(1)?;

@@ -12,7 +12,7 @@ pub(super) fn target(list: &[i64], count: usize) -> Option<Vec<usize>> {
     let open = list.len() - fixed.count();
     let rest = match open {
         0 => 1,
-        1 if product > 0 && count % product == 0 => count / product,
+        1 if product > 0 && count.is_multiple_of(product) => count / product,
         _ => return None,
     };
     Some(list.iter().map(|&n| if n == -1 { rest } else { n as usize }).collect())
@@ -99,8 +99,8 @@ pub(super) fn split(l: &mut Lower<'_>) -> Results {
     Ok(l.b.split(&l.label, x, &sizes, axis as i32)?)
 }
 
-/// The elements of a slice along an axis of `extent`: the first one, how many, and the step. A bound
-/// before the first valid one counts from the end, and both are clamped to the axis.
+/// The elements of a slice along an axis of `extent`: the first one, how many, and the step. A
+/// bound before the first valid one counts from the end, and both are clamped to the axis.
 pub(super) fn bounds(start: i64, end: i64, step: i64, extent: usize) -> Option<(i64, usize)> {
     let n = extent as i64;
     let clamped =

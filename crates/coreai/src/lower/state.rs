@@ -11,7 +11,7 @@ use super::known::{self, Known, elements};
 use crate::bytecode::{self, AttributeId, Bytecode, BytecodeOp, TypeId};
 use crate::dialect::{Decoded, ElementType, Field, Tensor, words};
 use crate::error::Refusal;
-use crate::options::Options;
+use crate::options::ConversionOptions;
 
 /// Constants of at least this many elements become records of the weight file.
 const STORED_FROM: usize = 64;
@@ -61,7 +61,7 @@ pub(super) fn rejected<T>(reason: impl Into<String>) -> Built<T> {
 
 /// What a value of the file stands for.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct Meaning<'a> {
     /// Number of the entry; a constant's `const` op is found by it.
     pub(super) id: usize,
     pub(super) is: Role<'a>,
@@ -80,7 +80,7 @@ pub(super) enum Role<'a> {
     /// An order of accesses to states, which a program has by the order of its ops.
     Token,
     /// The elements of a tensor where its mask has ones, and the mask.
-    Sparse(Rc<(Entry<'a>, Entry<'a>)>),
+    Sparse(Rc<(Meaning<'a>, Meaning<'a>)>),
     /// The operation that computes it has no ops.
     Poisoned,
 }
@@ -93,14 +93,14 @@ pub(super) struct Lower<'a> {
     pub(super) memory: Option<&'a Mapped>,
     /// The opset of the program.
     pub(super) target: Opset,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a ConversionOptions,
     /// The operation that is being lowered.
     pub(super) op: &'a BytecodeOp,
     /// The name of its MIL ops.
     pub(super) label: String,
     /// The name of the function.
     pub(super) function: String,
-    pub(super) values: HashMap<bytecode::ValueId, Entry<'a>>,
+    pub(super) values: HashMap<bytecode::ValueId, Meaning<'a>>,
     pub(super) entries: usize,
     /// `const` ops of entries and int32 copies of values, for each open block of the program.
     pub(super) blocks: Vec<Made>,
@@ -200,29 +200,27 @@ impl<'a> Lower<'a> {
         self.result(i)?.shape.iter().map(|n| usize::try_from((*n)?).ok()).collect()
     }
 
-    /// Number of operands.
     pub(super) fn count(&self) -> usize {
         self.op.operands.len()
     }
 }
 
-/// Operands.
 impl<'a> Lower<'a> {
-    pub(super) fn make(&mut self, is: Role<'a>, element: ElementType) -> Entry<'a> {
+    pub(super) fn make(&mut self, is: Role<'a>, element: ElementType) -> Meaning<'a> {
         self.entries += 1;
-        Entry { id: self.entries, is, element }
+        Meaning { id: self.entries, is, element }
     }
 
-    pub(super) fn lookup(&self, name: bytecode::ValueId) -> Built<Entry<'a>> {
+    pub(super) fn lookup(&self, name: bytecode::ValueId) -> Built<Meaning<'a>> {
         match self.values.get(&name) {
-            Some(Entry { is: Role::Poisoned, .. }) => Err(Stop::Poisoned),
+            Some(Meaning { is: Role::Poisoned, .. }) => Err(Stop::Poisoned),
             Some(entry) => Ok(entry.clone()),
             None => rejected("it reads a value that is not defined before it"),
         }
     }
 
     /// What operand `i` stands for.
-    pub(super) fn entry(&self, i: usize) -> Built<Entry<'a>> {
+    pub(super) fn entry(&self, i: usize) -> Built<Meaning<'a>> {
         match self.op.operands.get(i) {
             Some(name) => self.lookup(*name),
             None => rejected(format!("operand {i} is missing")),
@@ -236,7 +234,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The value of an entry, widened.
-    pub(super) fn value_of(&mut self, entry: &Entry<'a>) -> Built {
+    pub(super) fn value_of(&mut self, entry: &Meaning<'a>) -> Built {
         match &entry.is {
             Role::Value(value) => self.widened(*value),
             Role::Known(known) => {
@@ -398,7 +396,6 @@ pub(super) fn ints(values: &[i64]) -> Constant {
     Constant::int32s(&values.iter().map(|&v| v as i32).collect::<Vec<_>>())
 }
 
-/// Values and ops.
 impl Lower<'_> {
     /// Counts parts that an operation is unrolled into.
     ///

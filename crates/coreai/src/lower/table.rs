@@ -3,7 +3,7 @@
 
 use ferrane_mil::ValueId;
 
-use super::state::{Built, Entry, Lower};
+use super::state::{Built, Lower, Meaning};
 use super::{
     control as ct, conv as cv, elementwise as el, fold, index as ix, quantize as qu, reduce as rd, resize as rs,
     shape as sh,
@@ -12,7 +12,7 @@ use super::{
 /// A lowering: returns the results of the operation as values of the program.
 pub(super) type Lowering = fn(&mut Lower<'_>) -> Built<Vec<ValueId>>;
 /// A lowering whose results may be something else than values.
-type Resolving = for<'a> fn(&mut Lower<'a>) -> Built<Vec<Entry<'a>>>;
+type Resolving = for<'a> fn(&mut Lower<'a>) -> Built<Vec<Meaning<'a>>>;
 
 /// How the table handles an operation.
 #[derive(Clone, Copy)]

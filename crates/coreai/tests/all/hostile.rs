@@ -4,7 +4,7 @@ use ferrane_coreai::build::Builder;
 use ferrane_coreai::bytecode::{AttributeId, Block, BytecodeOp, Region, TypeId};
 use ferrane_coreai::dialect::{ElementType, Field};
 use ferrane_coreai::summary::Summary;
-use ferrane_coreai::{Bytecode, Options, text};
+use ferrane_coreai::{Bytecode, ConversionOptions, text};
 
 use crate::samples::samples;
 
@@ -14,7 +14,7 @@ fn use_all(bytes: &[u8]) {
     text::program(&file);
     text::generic(&file, text::Locations::Show);
     Summary::of(&file);
-    let _ = file.to_mil(&Options::default());
+    let _ = file.to_mil(&ConversionOptions::default());
     let written = file.write();
     let again = Bytecode::read(&written).expect("what was written is read");
     assert_eq!(again.write(), written);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ferrane_coreai::build::Builder;
 use ferrane_coreai::dialect::ElementType;
-use ferrane_coreai::{Bytecode, Options, Refusals, codes};
+use ferrane_coreai::{Bytecode, ConversionOptions, Refusals, codes};
 use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::program::Payload;
 use ferrane_mil::{Constant, DataType, Program, Type};
@@ -67,7 +67,7 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(folder().join(format!("{name}.mlirb"))).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-fn program(bytes: &[u8], options: &Options) -> Result<Program, Refusals> {
+fn program(bytes: &[u8], options: &ConversionOptions) -> Result<Program, Refusals> {
     Bytecode::read(bytes).expect("a program").to_mil(options)
 }
 
@@ -82,7 +82,7 @@ fn compare(name: &str) {
     let recorded = std::fs::read(folder().join(format!("{name}.safetensors"))).unwrap();
     let record = SafeTensors::deserialize(&recorded).unwrap();
     let given = part(&record, "in.");
-    let mut options = Options::default();
+    let mut options = ConversionOptions::default();
     for (input, view) in &given {
         // Extents that the file fixes may be stated, too.
         for (axis, &extent) in view.shape().iter().enumerate() {
@@ -160,7 +160,7 @@ fn operations_become_ops_of_mil() {
         ("constraints_io", &["identity"]),
         ("state", &["read_state", "add", "coreml_update_state", "read_state"]),
     ] {
-        let found = program(&sample(name), &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = program(&sample(name), &ConversionOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut found = ops(&found);
         // Indices that may count from the end are made positive first.
         found.retain(|op| wanted.contains(op));
@@ -174,36 +174,36 @@ fn what_is_not_known_is_expanded() {
     let mut file = Bytecode::read(&bytes).unwrap();
     let name = file.strings.iter_mut().find(|s| s.as_ref() == b"relu_v1").unwrap();
     *name = b"relu_v9".into();
-    let program = file.to_mil(&Options::default()).unwrap();
+    let program = file.to_mil(&ConversionOptions::default()).unwrap();
     assert_eq!(ops(&program), ["maximum"]);
     // Without an expansion nothing is left.
     let bytes = sample("gelu_tanh");
     let mut file = Bytecode::read(&bytes).unwrap();
     *file.strings.iter_mut().find(|s| s.as_ref() == b"primitive.gelu_v1").unwrap() = b"primitive.gelu_v9".into();
-    let refusals = file.to_mil(&Options::default()).unwrap_err().all;
+    let refusals = file.to_mil(&ConversionOptions::default()).unwrap_err().all;
     assert_eq!((refusals.len(), refusals[0].code), (1, codes::UNMAPPED));
     assert_eq!(refusals[0].operation, "primitive.gelu_v9");
 }
 
 #[test]
 fn every_refusal_is_listed_with_its_line() {
-    let refusals = |name: &str| program(&sample(name), &Options::default()).unwrap_err().all;
+    let refusals = |name: &str| program(&sample(name), &ConversionOptions::default()).unwrap_err().all;
     let found = refusals("image_constraints");
     assert!(found[0].reason.contains("images") && found[0].operation == "input", "{found:?}");
     let found = refusals("metal4_kernel");
     assert_eq!((found.len(), found[0].code), (1, codes::UNMAPPED));
     assert_eq!(found[0].operation, "metal.metal4_kernel_v1");
     // The program was read as text, from standard input.
-    let text = program(&sample("delegate"), &Options::default()).unwrap_err().to_string();
+    let text = program(&sample("delegate"), &ConversionOptions::default()).unwrap_err().to_string();
     assert!(text.contains("main, -:3 (execution.delegate_v2)"), "{text}");
 }
 
 #[test]
 fn open_extents_are_named() {
-    let refused = program(&sample("dynamic_reshape"), &Options::default()).unwrap_err().all;
+    let refused = program(&sample("dynamic_reshape"), &ConversionOptions::default()).unwrap_err().all;
     assert_eq!(refused[0].code, codes::OPEN_EXTENT);
     assert!(refused[0].reason.contains("`x.0`, `x.1`"), "{refused:?}");
-    let options = Options::default().dimension_list("x=2x5").unwrap();
+    let options = ConversionOptions::default().dimension_list("x=2x5").unwrap();
     let found = program(&sample("dynamic_reshape"), &options).unwrap();
     let main = &found.functions[0];
     assert_eq!(main.value(main.body().outputs[0]).ty.shape(), Some(vec![10]));
@@ -213,7 +213,7 @@ fn open_extents_are_named() {
 
 #[test]
 fn functions_are_those_that_callers_see() {
-    let found = program(&sample("functions"), &Options::default()).unwrap();
+    let found = program(&sample("functions"), &ConversionOptions::default()).unwrap();
     let names: Vec<&str> = found.functions.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(names, ["main", "other"]);
     assert_eq!(ops(&found), ["exp", "add"]);
@@ -225,7 +225,7 @@ fn a_function_that_calls_itself_is_refused() {
     let mut file = Bytecode::read(&bytes).unwrap();
     // `main` calls the function of this name, which is now itself.
     *file.strings.iter_mut().find(|s| s.as_ref() == b"helper").unwrap() = b"main".into();
-    let refused = file.to_mil(&Options::default());
+    let refused = file.to_mil(&ConversionOptions::default());
     assert!(refused.is_err(), "{refused:?}");
 }
 
@@ -243,7 +243,7 @@ fn weights_of_a_program_lie_in_the_mapped_file() {
     builder.output(graph, &[("z", z)]);
     ferrane_coreai::asset::write(&path, &builder.finish(), &serde_json::json!({})).unwrap();
     let asset = ferrane_coreai::Asset::open(&path).unwrap();
-    let program = asset.to_mil(&Options::default()).unwrap().unwrap();
+    let program = asset.to_mil(&ConversionOptions::default()).unwrap().unwrap();
     assert_eq!(program.weights.len(), 1);
     let mapped = asset.bytes().as_ptr_range();
     let weight = program.weights.bytes(ferrane_mil::WeightId(0)).unwrap();

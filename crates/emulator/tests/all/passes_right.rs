@@ -85,7 +85,8 @@ fn argmax_is_taken_in_fp32() {
     let x = vec![Tensor::new(Fp16, &[2, 4], vec![1.0, 3.0, 3.0, -1.0, 0.5, 0.5, 0.25, 0.5])];
     let arg = |op: &'static str| {
         move |b: &mut Builder, v: &[ValueId]| {
-            let args = [("x", v[0].into()), ("axis", Constant::int32(1).into()), ("keep_dims", Constant::bool(false).into())];
+            let args =
+                [("x", v[0].into()), ("axis", Constant::int32(1).into()), ("keep_dims", Constant::bool(false).into())];
             Ok(vec![b.op(op, "i", args)?])
         }
     };

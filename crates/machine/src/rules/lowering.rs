@@ -136,8 +136,9 @@ fn gated_product(view: &FunctionView<'_>, gate: &Op) -> Option<OpId> {
     let (id, op) = view.def(p).filter(|(_, o)| matches!(o.name.as_str(), "linear" | "matmul"))?;
     let flat = view.result(op).is_some_and(|s| s.len() == 2);
     // The other factor is p, or p above a threshold.
-    let multiplied =
-        |v: ValueId| view.users(v).iter().any(|u| matches!(view.function.op(*u).name.as_str(), "mul" | "thresholded_relu"));
+    let multiplied = |v: ValueId| {
+        view.users(v).iter().any(|u| matches!(view.function.op(*u).name.as_str(), "mul" | "thresholded_relu"))
+    };
     (flat && multiplied(p)).then_some(id)
 }
 

@@ -71,9 +71,7 @@ fn infinite(view: &FunctionView<'_>, weights: &Weights, op: &Op, name: &str) -> 
     match constant.ty().dtype() {
         Some(DataType::Fp16) => bytes.chunks_exact(2).any(|b| b == [0x00, 0xfc]),
         // Halfway between the largest number and the next power of two, values round to infinity.
-        Some(DataType::Fp32) => {
-            bytes.chunks_exact(4).any(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]) <= -65520.0)
-        }
+        Some(DataType::Fp32) => bytes.chunks_exact(4).any(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]) <= -65520.0),
         _ => false,
     }
 }

@@ -15,7 +15,8 @@ pub(super) const REFUSED: Rule = Rule {
     effect: Effect::REFUSED,
     claims: &[
         "C020", "C041", "C044", "C048", "C049", "C054", "C057", "C064", "C065", "C066", "C098", "C099", "C101", "C103",
-        "C105", "C106", "C107", "F020", "F030", "F036", "F037", "F040", "F049", "F050"],
+        "C105", "C106", "C107", "F020", "F030", "F036", "F037", "F040", "F049", "F050",
+    ],
     explanation: "Which ops the compiler can lower depends on the chip's family, the system and the path (mil-text §8). The profile lists those that it refuses; `ferrane machine show PROFILE` shows the list with the claims. Many can be expressed in other ops: x·sigmoid(x) for silu, the tanh formula for gelu, x − floor_div(x, y)·y for mod, pow(x, −0.5) for rsqrt, reduce_sum times 1/N for reduce_mean.",
     rewrite: "",
     run: |cx, out| {

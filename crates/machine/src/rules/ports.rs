@@ -406,7 +406,11 @@ pub(super) const PADDED_ROWS: Rule = Rule {
                 // Below half a row more is padding than not.
                 if bytes > 0 && 2 * bytes <= row.value {
                     let times = row.value / bytes;
-                    let message = format!("rows of {kind} `{}` are {bytes} bytes, padded to {}: {times} times the memory", name(view, value), row.value);
+                    let message = format!(
+                        "rows of {kind} `{}` are {bytes} bytes, padded to {}: {times} times the memory",
+                        name(view, value),
+                        row.value
+                    );
                     out.value(view, value, message).claims(&row.claims);
                 }
             }

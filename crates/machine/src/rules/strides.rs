@@ -26,7 +26,7 @@ fn positive(view: &FunctionView<'_>, op: &Op, name: &str) -> Option<Vec<usize>> 
 /// True for a product of powers of the factors.
 fn factors(mut n: usize, of: &[usize]) -> bool {
     for &f in of.iter().filter(|f| **f > 1) {
-        while n > 1 && n % f == 0 {
+        while n > 1 && n.is_multiple_of(f) {
             n /= f;
         }
     }

@@ -83,8 +83,16 @@ fn reaches_softmax(function: &Function, value: ValueId) -> bool {
             match op.name.as_str() {
                 _ if !op.operands().any(|v| reached.contains(&v)) => {}
                 op::SOFTMAX => return true,
-                op::ADD | op::SUB | op::MUL | op::SELECT | op::RESHAPE | op::TRANSPOSE | op::EXPAND_DIMS
-                | op::SQUEEZE | op::CAST | op::IDENTITY => reached.extend(&op.outputs),
+                op::ADD
+                | op::SUB
+                | op::MUL
+                | op::SELECT
+                | op::RESHAPE
+                | op::TRANSPOSE
+                | op::EXPAND_DIMS
+                | op::SQUEEZE
+                | op::CAST
+                | op::IDENTITY => reached.extend(&op.outputs),
                 _ => {}
             }
         }

@@ -91,7 +91,15 @@ fn sink(c: &mut Cursor<'_>, flat: &mut Flat) -> Option<()> {
     let op = c.op()?;
     let elementwise = matches!(
         op.name.as_str(),
-        op::ADD | op::SUB | op::MUL | op::REAL_DIV | op::RELU | op::RELU6 | op::CLIP | op::SIGMOID_HARD | op::THRESHOLDED_RELU
+        op::ADD
+            | op::SUB
+            | op::MUL
+            | op::REAL_DIV
+            | op::RELU
+            | op::RELU6
+            | op::CLIP
+            | op::SIGMOID_HARD
+            | op::THRESHOLDED_RELU
     );
     if !elementwise {
         return None;

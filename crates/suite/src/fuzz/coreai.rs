@@ -1,14 +1,14 @@
 //! Programs of Core AI models.
 
 use ferrane_coreai::summary::Summary;
-use ferrane_coreai::{Bytecode, Options, text};
+use ferrane_coreai::{Bytecode, ConversionOptions, text};
 
 /// Larger files are not printed: a file may ask for text of 256 times its length, which would only
 /// slow the fuzzer down.
 const LARGEST: usize = 1 << 16;
 
-/// Any bytes are a program or rejected. A program can be printed in every form, has a program of MIL
-/// or reasons why not, and what is written of it is read as the same program.
+/// Any bytes are a program or rejected. A program can be printed in every form, has a program of
+/// MIL or reasons why not, and what is written of it is read as the same program.
 ///
 /// # Panics
 /// If a property does not hold.
@@ -18,7 +18,7 @@ pub fn coreai(data: &[u8]) {
         text::program(&file);
         text::generic(&file, text::Locations::Show);
         Summary::of(&file);
-        if let Ok(program) = file.to_mil(&Options::default()) {
+        if let Ok(program) = file.to_mil(&ConversionOptions::default()) {
             ferrane_mil::verify(&program).expect("a program that was made is right");
         }
     }
