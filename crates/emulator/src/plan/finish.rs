@@ -86,10 +86,9 @@ fn joined(steps: &[Step], at: usize, buffers: &[Buffer<'_>]) -> Option<Vec<(usiz
     };
     let parts = writers.iter().map(part).collect::<Option<Vec<_>>>()?;
     channels.sort_by_key(|part| part.start);
-    let ends = channels.iter().map(|part| part.end);
-    let adjacent =
-        channels.iter().map(|part| part.start).eq(std::iter::once(0).chain(ends.clone()).take(channels.len()));
-    (adjacent && ends.last() == Some(from.shape[1])).then_some(parts)
+    let starts = channels.iter().map(|part| part.start).chain([from.shape[1]]);
+    let adjacent = std::iter::once(0).chain(channels.iter().map(|part| part.end)).eq(starts);
+    adjacent.then_some(parts)
 }
 
 /// The step with its operands in the shape of the image `like`, if they have another one. A linear
