@@ -84,7 +84,7 @@ fn extents_are_named_when_they_are_open() {
     }
     assert!(!place.path("m.mil").exists());
     place.run("run net.aimodel --shape x -i x=1").refused(1, &["--shape x", "write `x.0=1` for one"]);
-    place.run("run net.aimodel --shape x=2x9 -i x=1").refused(1, &["E0907", "`x.1` is 8, not 9"]);
+    place.run("run net.aimodel --shape x=2x9 -i x=1").refused(1, &["E0907", "x.1 (extent): it is 8, not 9"]);
     place.run("run net.aimodel --shape x=2x8,y=3 -i x=1").refused(1, &["E0907", "no such extent"]);
     place.run("run none.aimodel -i x=1").refused(1, &["none.aimodel: no such file"]);
 }

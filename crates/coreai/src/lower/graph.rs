@@ -21,6 +21,9 @@ use crate::dialect::{ElementType, Field, Tensor};
 use crate::error::{Refusal, Refusals};
 use crate::options::ConversionOptions;
 
+/// The extents of all inputs by their names, with their numbers if every function fixes them.
+type Extents = std::collections::BTreeMap<String, Option<usize>>;
+
 /// Operations that end a block and give its results.
 const TERMINATORS: [&str; 3] = ["dataflow.yield_v1", "dataflow.output_v1", "controlflow.condition_v1"];
 
@@ -54,7 +57,7 @@ pub(super) fn lower<'a>(
     let mut program: Option<Program> = None;
     let mut refusals = Vec::new();
     let names = port_names(public.iter().map(|(name, _)| name.as_str()));
-    let mut extents = HashSet::new();
+    let mut extents = Extents::new();
     for ((name, op), spelled) in public.iter().zip(&names) {
         let weights = program.as_mut().map(|p| std::mem::take(&mut p.weights)).unwrap_or_default();
         let mut l =
@@ -71,10 +74,16 @@ pub(super) fn lower<'a>(
             None => refusals.append(&mut l.refusals),
         }
     }
-    let known: Vec<&str> = extents.iter().map(String::as_str).collect();
-    for name in options.dimensions.keys().filter(|n| !extents.contains(*n)) {
-        let near = ferrane_diag::did_you_mean(name, known.iter().copied());
-        refusals.push(refusal(codes::OPEN_EXTENT, name, "extent", format!("the model has no such extent{near}")));
+    for (name, chosen) in &options.dimensions {
+        let reason = match extents.get(name) {
+            None => {
+                let near = ferrane_diag::did_you_mean(name, extents.keys().map(String::as_str));
+                format!("the model has no such extent{near}")
+            }
+            Some(Some(fixed)) if fixed != chosen => format!("it is {fixed}, not {chosen}"),
+            Some(_) => continue,
+        };
+        refusals.push(refusal(codes::OPEN_EXTENT, name, "extent", reason));
     }
     match program {
         Some(program) if refusals.is_empty() => Ok(program),
@@ -140,7 +149,7 @@ impl Evaluate for NoArithmetic {
 impl<'a> Lower<'a> {
     /// The program with this function alone and all weights so far. `None` if there are refusals.
     /// Adds the names of extents that the options may choose.
-    fn function(&mut self, op: &'a BytecodeOp, extents: &mut HashSet<String>) -> Option<Program> {
+    fn function(&mut self, op: &'a BytecodeOp, extents: &mut Extents) -> Option<Program> {
         let Some(block) = body(op) else {
             self.refuse(codes::INVALID, "dataflow.graph_v1", "it has no body".into());
             return None;
@@ -206,7 +215,7 @@ impl<'a> Lower<'a> {
         port: &str,
         name: &str,
         ty: TypeId,
-        extents: &mut HashSet<String>,
+        extents: &mut Extents,
     ) -> Result<Meaning<'a>, (Code, String)> {
         let invalid = |e: MilError| (codes::INVALID, e.to_string());
         let unmapped = |what: &str| (codes::UNMAPPED, what.to_string());
@@ -237,7 +246,7 @@ impl<'a> Lower<'a> {
         &self,
         port: &str,
         ty: TypeId,
-        extents: &mut HashSet<String>,
+        extents: &mut Extents,
     ) -> Result<(ElementType, Vec<usize>), (Code, String)> {
         let Some(Tensor { shape, element, encoding }) = self.tensor_type(ty) else {
             return Err((codes::UNMAPPED, "MIL's inputs are tensors, and this is none".into()));
@@ -249,16 +258,13 @@ impl<'a> Lower<'a> {
         let (mut found, mut open) = (Vec::with_capacity(shape.len()), Vec::new());
         for (axis, extent) in shape.iter().enumerate() {
             let name = format!("{port}.{axis}");
-            let chosen = self.options.dimensions.get(&name).copied();
-            match (extent.map(|n| n as usize), chosen) {
-                (Some(fixed), Some(n)) if n != fixed => {
-                    extents.insert(name.clone());
-                    return Err((codes::OPEN_EXTENT, format!("`{name}` is {fixed}, not {n}")));
-                }
-                (Some(n), _) | (None, Some(n)) => found.push(n),
-                (None, None) => open.push(name.clone()),
+            let fixed = extent.map(|n| n as usize);
+            match fixed.or_else(|| self.options.dimensions.get(&name).copied()) {
+                Some(n) => found.push(n),
+                None => open.push(name.clone()),
             }
-            extents.insert(name);
+            let entry = extents.entry(name).or_insert(fixed);
+            *entry = entry.and(fixed);
         }
         if !open.is_empty() {
             let list = open.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
