@@ -100,7 +100,7 @@ fn text() -> String {
 const PUBLISHED: &str = "
 ## Apple's published rules
 
-What Apple states of the engine in the repository apple/coreai-models (BSD-3-Clause; pages and models as of release 1.0), in our words,
+What Apple states of the engine in the repository apple/coreai-models (BSD-3-Clause; pages and models as of commit 86b363d), in our words,
 and how each statement stands to the claims above: *confirms* one of them, *sharpens* it with a number, a limit or a condition,
 *contradicts* it, or is *new*. Statements that come from the source of Apple's own models are marked: some contradict the pages.
 ";

@@ -1,9 +1,10 @@
 //! Cases: programs that repeat what a user reported, and the page that is written from them.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ferrane_machine::claims;
+use ferrane_machine::{Finding, claims};
 
 use super::Filetest;
 
@@ -64,7 +65,8 @@ pub fn section(path: &Path, tests: &[Filetest]) -> String {
         let parsed = test.parsed();
         let Some(program) = parsed.program.as_ref() else { continue };
         let mut findings = test.findings(program);
-        findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.code));
+        let place = |f: &Finding| f.span.map_or(0, |s| s.start);
+        findings.sort_by_key(|f| (Reverse(f.severity), f.code, place(f), f.message.clone()));
         let nothing = if findings.is_empty() { " nothing is found" } else { "" };
         let _ = writeln!(text, "\n- {machine}:{nothing}");
         for f in findings {
