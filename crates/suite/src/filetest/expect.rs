@@ -66,8 +66,11 @@ fn floats(source: &TensorSource, n: usize) -> Result<Vec<f32>, String> {
     tensor.map(|t| t.to_f32()).map_err(|e| e.to_string())
 }
 
+/// The inputs of a call, by name.
+type Inputs = Vec<(String, TensorSource)>;
+
 /// Parses `procedure(inputs) rest`.
-pub(super) fn call(text: &str) -> Result<(String, Vec<(String, TensorSource)>, &str), String> {
+pub(super) fn call(text: &str) -> Result<(String, Inputs, &str), String> {
     let (call, rest) = text.split_once(')').ok_or("expected `procedure(inputs)` and what follows")?;
     let (procedure, inputs) = call.split_once('(').ok_or("expected `procedure(inputs)`")?;
     let inputs = split(inputs, ',').into_iter().map(named).collect::<Result<_, _>>()?;
