@@ -655,7 +655,8 @@ async def run(path, sample):
     """The outputs of `main`, and what its states hold after it."""
     async with AIModelAsset.load(path).executable() as model:
         function = model.load_function("main")
-        # Models of coreai-torch have the names of PyTorch, and its 64-bit indices become 32-bit ones.
+        # Models of coreai-torch have the names of PyTorch, and its 64-bit indices become 32-bit
+        # ones.
         torch = path.name.startswith("torch_")
         names = function.desc.input_names if torch else sample.data
         values = [v.astype(np.int32) if torch and v.dtype == np.int64 else v for v in sample.data.values()]

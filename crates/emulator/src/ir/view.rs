@@ -145,8 +145,8 @@ impl View {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// The same elements as an image of one row, `[1, C, positions]`: the last axis has the channels
-    /// of a pixel. `None` if the other axes have no common stride.
+    /// The same elements as an image of one row, `[1, C, positions]`: the last axis has the
+    /// channels of a pixel. `None` if the other axes have no common stride.
     pub(crate) fn row_of_pixels(&self) -> Option<View> {
         let (&channels, lead) = self.shape.split_last()?;
         let positions = lead.iter().product();

@@ -20,7 +20,8 @@ use crate::ir::{Along, ConstantContent, Conv, PackedConv, StepKind, Storage, Vie
 /// they are costs less than reading packed ones, which are fp32.
 const LEAST_ROWS: usize = 48;
 
-/// The most weights of a linear layer that are packed, so that a large model is not in memory twice.
+/// The most weights of a linear layer that are packed, so that a large model is not in memory
+/// twice.
 const MOST_LINEAR_WEIGHTS: usize = 4 << 20;
 
 /// Constant weights, and their shape.
@@ -167,9 +168,9 @@ impl<'a> Lowering<'a> {
     }
 
     /// Lowers a linear layer with constant weights and many rows, `to` = `x` · weightᵀ, as a
-    /// convolution of a row of pixels: its weights are packed once, and element-wise ops that follow
-    /// it finish its results in registers. `None` if it is not such a layer, else where the results
-    /// are.
+    /// convolution of a row of pixels: its weights are packed once, and element-wise ops that
+    /// follow it finish its results in registers. `None` if it is not such a layer, else where the
+    /// results are.
     pub(super) fn packed_linear(&mut self, op: &'a Op, args: &Args<'a>, x: &View, to: &View) -> Result<Option<View>> {
         if !self.policy.fuses || self.policy.rules.is_some() || !x.storage.is_float() || !to.storage.is_float() {
             return Ok(None);

@@ -1,10 +1,10 @@
 //! Element-wise groups that finish the results of a convolution: activations, residual sums,
 //! scales.
 //!
-//! A group that reads the results of a convolution, or of several that are joined, and is their only
-//! reader, is applied in place by the task that computed them, while they are in its caches. So
-//! neither the results before the group nor a wait between two steps remain. The group computes what
-//! it would compute as a step, bit for bit.
+//! A group that reads the results of a convolution, or of several that are joined, and is their
+//! only reader, is applied in place by the task that computed them, while they are in its caches.
+//! So neither the results before the group nor a wait between two steps remain. The group computes
+//! what it would compute as a step, bit for bit.
 
 use std::borrow::Cow;
 
@@ -53,7 +53,7 @@ fn fuse_joined(mut steps: Vec<Step>, buffers: &[Buffer<'_>]) -> Vec<Step> {
 }
 
 /// The convolutions whose results together are all that a group reads, each with its part of the
-/// group, if nobody else reads these results.
+/// group, if no other step reads these results.
 fn joined(steps: &[Step], at: usize, buffers: &[Buffer<'_>]) -> Option<Vec<(usize, Step)>> {
     let group = &steps[at];
     let (StepKind::Group(_), [from], [to]) = (&group.kind, &*group.reads, &*group.writes) else { return None };

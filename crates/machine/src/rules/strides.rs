@@ -137,7 +137,8 @@ fn large(cx: &Context<'_>, out: &mut Findings) {
     for view in &cx.functions {
         for (id, op) in view.any(&["conv", "conv_transpose"]) {
             let kernel = view.shape(op, "weight").filter(|w| w.len() == 4).map(|w| [w[2], w[3]]);
-            // A kernel that stands on its own stride is a patch embedding: no two kernels replace it.
+            // A kernel that stands on its own stride is a patch embedding: no two kernels replace
+            // it.
             let patch = kernel.is_some_and(|k| positive(view, op, "strides").is_some_and(|s| s[..] == k[..]));
             if let Some([h, w]) = kernel.filter(|k| !patch && k.iter().any(|n| *n >= from.value)) {
                 out.op(view, id, format!("a kernel of {h}×{w}")).claims(&from.claims);

@@ -1,11 +1,11 @@
 //! `finite_masks`: −40000 instead of −inf in constants that a softmax reads.
 //!
 //! *Pattern*: a constant argument of an op between a mask and a softmax (`add`, `sub`, `mul`,
-//! `select`), or the mask of `scaled_dot_product_attention`, with elements that are −inf in fp16, is
-//! raised to −40000. *Holds*: the constant is of floats, the op has one result, and a softmax reads it through
-//! such ops and changes of shape. *Numbers*: a score of −40000 has the exponential 0, as one of −inf
-//! has, if the largest score of its row is above −39980. A row that is masked as a whole becomes
-//! uniform; before, it was NaN.
+//! `select`), or the mask of `scaled_dot_product_attention`, with elements that are −inf in fp16,
+//! is raised to −40000. *Holds*: the constant is of floats, the op has one result, and a softmax
+//! reads it through such ops and changes of shape. *Numbers*: a score of −40000 has the exponential
+//! 0, as one of −inf has, if the largest score of its row is above −39980. A row that is masked as
+//! a whole becomes uniform; before, it was NaN.
 
 use std::collections::HashSet;
 

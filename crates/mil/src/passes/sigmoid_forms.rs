@@ -6,8 +6,9 @@
 //! | `silu` | x · sigmoid(x) |
 //! | `tanh` | 2 · sigmoid(2x) − 1 |
 //!
-//! *Numbers*: sigmoid is rounded by itself, so silu moves by one unit in the last place. Near 0 tanh
-//! keeps the absolute error of a sigmoid of ½, 2⁻¹¹ in fp16, and so loses its relative accuracy.
+//! *Numbers*: sigmoid is rounded by itself, so silu moves by one unit in the last place. Near 0
+//! tanh keeps the absolute error of a sigmoid of ½, 2⁻¹¹ in fp16, and so loses its relative
+//! accuracy.
 
 use super::cursor::Cursor;
 use super::draft::Draft;

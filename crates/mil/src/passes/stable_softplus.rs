@@ -1,8 +1,8 @@
 //! `stable_softplus`: writes softplus so that no exponential overflows.
 //!
-//! *Pattern*: `softplus(x)` becomes max(x, 0) + softplus(−|x|), unless its operand is the negative of
-//! a magnitude already. *Numbers*: the same function; the exponential is at most 1, and the result
-//! is rounded once more.
+//! *Pattern*: `softplus(x)` becomes max(x, 0) + softplus(−|x|), unless its operand is the negative
+//! of a magnitude already. *Numbers*: the same function; the exponential is at most 1, and the
+//! result is rounded once more.
 
 use super::cursor::Cursor;
 use super::draft::Draft;

@@ -25,8 +25,8 @@
 //! `// fixed: E1002` states that the fixes which findings name remove every finding of these codes;
 //! `// audit: main(x=[12]) shows y` that y is the first value that deviates from exact under the
 //! numerics of the machine, and that none does in the fixed program, if `fixed:` is given too. A
-//! case, which repeats an issue, has `// issue: URL`, `// reported: …` and `// answer: …`; docs/cases.md
-//! is written from them.
+//! case, which repeats an issue, has `// issue: URL`, `// reported: …` and `// answer: …`;
+//! docs/cases.md is written from them.
 //!
 //! *fmt*: printing and reading again changes nothing; `// fmt: same` in the header states that
 //! printing reproduces the file as it is.
