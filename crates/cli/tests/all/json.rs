@@ -38,6 +38,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("diff", "diff add.mil other.mil --run 1".into()),
         ("grad", "grad add.mil -o backward.mil".into()),
         ("cost", "cost add.mil".into()),
+        ("place", "place add.mil".into()),
         ("recording make", "recording make add.mil --device emulator --out add.anetrace".into()),
         ("recording replay", "recording replay add.anetrace --device emulator".into()),
         ("recording show", "recording show add.anetrace".into()),
