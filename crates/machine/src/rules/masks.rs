@@ -1,5 +1,7 @@
 //! Rules about the softmax of attention: what masks hold, where the axis lies, which form it has.
 
+use std::collections::HashMap;
+
 use ferrane_diag::{Code, Severity};
 use ferrane_mil::{Arg, Constant, DataType, Op, OpId, Type, ValueId, Weights};
 
@@ -24,12 +26,13 @@ pub(super) const INFINITY: Rule = Rule {
     run: |cx, out| {
         let wrong = &cx.profile.softmax_infinity_wrong;
         for view in cx.functions.iter().filter(|_| wrong.value) {
+            let mut masks = Masks { view, weights: &cx.program.weights, known: HashMap::new() };
             for (_, op) in view.named("softmax") {
                 let mut open: Vec<ValueId> = view.arg(op, "x").into_iter().collect();
                 for _ in 0..STEPS {
                     let Some(value) = open.pop() else { break };
                     let Some((id, op)) = view.def(value) else { continue };
-                    if let Some(name) = infinite_argument(view, &cx.program.weights, op) {
+                    if let Some(name) = through(&op.name).iter().find(|n| masks.infinite(op, n)) {
                         report(out, view, id, name, &wrong.claims);
                     }
                     let through = through(&op.name).iter().filter_map(|n| view.arg(op, n));
@@ -37,7 +40,7 @@ pub(super) const INFINITY: Rule = Rule {
                 }
             }
             for (id, op) in view.named("scaled_dot_product_attention") {
-                if infinite(view, &cx.program.weights, op, "attn_mask") {
+                if masks.infinite(op, "attn_mask") {
                     report(out, view, id, "attn_mask", &wrong.claims);
                 }
             }
@@ -60,13 +63,26 @@ fn through(op: &str) -> &'static [&'static str] {
     }
 }
 
-fn infinite_argument(view: &FunctionView<'_>, weights: &Weights, op: &Op) -> Option<&'static str> {
-    through(&op.name).iter().copied().find(|name| infinite(view, weights, op, name))
+/// The constants of a function, each of which is searched once: layers share their mask.
+struct Masks<'a, 'v> {
+    view: &'a FunctionView<'v>,
+    weights: &'a Weights,
+    known: HashMap<ValueId, bool>,
 }
 
-/// True for a constant argument with an element that is −inf in fp16.
-fn infinite(view: &FunctionView<'_>, weights: &Weights, op: &Op, name: &str) -> bool {
-    let Some(constant) = view.function.arg_constant(op, name) else { return false };
+impl Masks<'_, '_> {
+    /// True for a constant argument with an element that is −inf in fp16.
+    fn infinite(&mut self, op: &Op, name: &str) -> bool {
+        let Some(constant) = self.view.function.arg_constant(op, name) else { return false };
+        let search = || holds_infinity(constant, self.weights);
+        match self.view.arg(op, name) {
+            Some(value) => *self.known.entry(value).or_insert_with(search),
+            None => search(),
+        }
+    }
+}
+
+fn holds_infinity(constant: &Constant, weights: &Weights) -> bool {
     let Some(bytes) = constant.bytes(weights).filter(|b| b.len() <= BYTES) else { return false };
     match constant.ty().dtype() {
         Some(DataType::Fp16) => bytes.chunks_exact(2).any(|b| b == [0x00, 0xfc]),
