@@ -418,7 +418,8 @@ fn functions_of_steps_have_the_bits_of_the_portable_ones() {
     let mut packed = vec![0.0; conv.packed_len()];
     conv.pack(Weights::F32(&[1.0; 16]), &mut packed).unwrap();
     let x: Vec<f32> = (0..1u32 << 16).map(|i| f32::from_bits(i << 16 | i.wrapping_mul(40_503) & 0xFFFF)).collect();
-    let functions: [(PointStep, fn(f32) -> f32); 2] =
+    type Function = fn(f32) -> f32;
+    let functions: [(PointStep, Function); 2] =
         [(PointStep::Sigmoid, crate::simd::sigmoid), (PointStep::Gelu, crate::simd::gelu)];
     for (step, function) in functions {
         let mut found = vec![7.0; x.len()];
