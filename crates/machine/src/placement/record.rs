@@ -12,7 +12,7 @@ pub const VERSION: u32 = 1;
 /// Where each op of a function probably runs, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The version of the format, [`VERSION`].
+    /// The version of the format.
     pub version: u32,
     /// The profile, such as `m4-macos15-coreml`.
     pub machine: String,
