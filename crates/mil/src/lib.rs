@@ -58,6 +58,7 @@ pub mod classifier;
 pub mod codes;
 pub mod contents;
 pub mod diff;
+pub mod emit;
 mod error;
 mod eval;
 mod format;

@@ -1,5 +1,6 @@
 //! Tensors of a model: initializers, attributes, folded values.
 
+pub(crate) use ferrane_mil::emit::{MAX_ELEMENTS, elements};
 use std::sync::OnceLock;
 
 use ferrane_host::f16;
@@ -10,12 +11,6 @@ use crate::error::Error;
 use crate::external::ExternalData;
 use crate::proto::{SparseTensorProto, TensorProto, part};
 
-/// The most elements of any tensor of a model. Their number, and the number along any selection of
-/// axes, fits all arithmetic on shapes.
-pub(crate) const MAX_ELEMENTS: usize = 1 << 36;
-/// The most axes of a tensor; MIL has at most 5 in most ops.
-const MAX_RANK: usize = 16;
-
 /// A tensor with known elements.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -24,17 +19,6 @@ pub struct Tensor {
     /// Row-major little-endian elements, as `raw_data` has them; absent if made from values.
     raw: Option<Bytes>,
     values: OnceLock<Vec<f64>>,
-}
-
-/// The number of elements, if it is within limits.
-pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
-    if shape.len() > MAX_RANK {
-        return None;
-    }
-    // Extents of zero do not hide large ones.
-    let extent = |e: usize| Some(e.max(1)).filter(|&e| e <= i32::MAX as usize);
-    let most = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(extent(e)?).filter(|&n| n <= MAX_ELEMENTS))?;
-    Some(if shape.contains(&0) { 0 } else { most })
 }
 
 impl Tensor {

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::elementwise::Results;
-use super::state::{Built, Lower, ints, normal, rejected, unmapped};
+use super::state::{Built, Lower, normal, rejected, unmapped};
 use crate::bytecode::{AttributeId, BytecodeOp};
 use crate::dialect::Field;
 
@@ -165,7 +166,7 @@ fn layer_norm(l: &mut Lower<'_>, d: &Declared) -> Results {
     let axes = axes.iter().map(|&a| normal(a as i64, shape.len())).collect::<Built<Vec<_>>>()?;
     let extents: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
     let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
-    let mut args = vec![("x", x.into()), ("axes", ints(&axes).into()), ("epsilon", l.num(x, d.float("eps")?).into())];
+    let mut args = vec![("x", x.into()), ("axes", int32s(&axes).into()), ("epsilon", l.num(x, d.float("eps")?).into())];
     for name in ["gamma", "beta"] {
         let i = d.input(name)?;
         let known = l.known(i)?;
@@ -203,10 +204,10 @@ fn avg_pool(l: &mut Lower<'_>, d: &Declared) -> Results {
         "avg_pool",
         [
             ("x", x.into()),
-            ("kernel_sizes", ints(&kernel).into()),
-            ("strides", ints(&strides).into()),
+            ("kernel_sizes", int32s(&kernel).into()),
+            ("strides", int32s(&strides).into()),
             ("pad_type", Constant::string("custom").into()),
-            ("pad", ints(&pads).into()),
+            ("pad", int32s(&pads).into()),
             ("exclude_padding_from_average", Constant::bool(false).into()),
         ],
     )?])

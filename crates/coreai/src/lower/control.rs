@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
-use ferrane_mil::{BlockId, OpenBlock, Type, ValueId};
+use ferrane_mil::emit::Emit;
+use ferrane_mil::{OpenBlock, Type, ValueId};
 
 use super::composite;
 use super::graph::body;
-use super::state::{Built, Lower, Made, Meaning, Role, Stop, rejected, unmapped};
+use super::state::{Built, Lower, Meaning, Role, Stop, rejected, unmapped};
 use crate::bytecode::{Block, BytecodeOp};
 use crate::dialect::{ElementType, Field};
 
@@ -45,22 +46,6 @@ impl<'a> Lower<'a> {
         match found.iter().any(|e| matches!(e.is, Role::Poisoned)) {
             true => Err(Stop::Poisoned),
             false => Ok(found),
-        }
-    }
-
-    /// Lowers into a block of the program; `work` gives the values that it returns.
-    fn nested(&mut self, work: impl FnOnce(&mut Self, &OpenBlock) -> Built<Vec<ValueId>>) -> Built<BlockId> {
-        let open = self.b.open_block();
-        self.blocks.push(Made::default());
-        let outputs = work(self, &open);
-        self.blocks.pop();
-        // The block is closed in any case, so that the builder stays in order.
-        match outputs {
-            Ok(outputs) => Ok(self.b.close_block(open, outputs)),
-            Err(stop) => {
-                self.b.close_block(open, Vec::new());
-                Err(stop)
-            }
         }
     }
 

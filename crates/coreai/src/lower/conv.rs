@@ -1,26 +1,17 @@
 //! Convolutions and pools.
 
+use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Constant, ValueId};
 
 use super::elementwise::Results;
-use super::state::{Built, Lower, ints, rejected};
+use super::state::{Built, Lower, rejected};
 
 pub(super) fn conv(l: &mut Lower<'_>) -> Results {
     let (x, weight) = (l.x(0)?, l.x(1)?);
     let n = l.ranked(x, 3)?.len() - 2;
     let (strides, dilations) = (l.counts(2, n, 1)?, l.counts(3, n, 1)?);
     let groups = l.int(4)?.clamp(1, 1 << 30);
-    Ok(vec![l.op(
-        "conv",
-        [
-            ("x", x.into()),
-            ("weight", weight.into()),
-            ("strides", ints(&strides).into()),
-            ("pad_type", Constant::string("valid").into()),
-            ("dilations", ints(&dilations).into()),
-            ("groups", Constant::int32(groups as i32).into()),
-        ],
-    )?])
+    Ok(vec![l.unpadded_conv("conv", [x, weight], &strides, &dilations, groups)?])
 }
 
 /// Computes the full transposed convolution, then crops the padding and fills elements beyond it
@@ -35,17 +26,7 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     let (strides, pads) = (l.counts(2, n, 1)?, l.counts(3, n, 0)?);
     let (dilations, extra) = (l.counts(4, n, 1)?, l.counts(5, n, 0)?);
     let groups = l.int(6)?.clamp(1, 1 << 30);
-    let mut y = l.op(
-        "conv_transpose",
-        [
-            ("x", x.into()),
-            ("weight", weight.into()),
-            ("strides", ints(&strides).into()),
-            ("pad_type", Constant::string("valid").into()),
-            ("dilations", ints(&dilations).into()),
-            ("groups", Constant::int32(groups as i32).into()),
-        ],
-    )?;
+    let mut y = l.unpadded_conv("conv_transpose", [x, weight], &strides, &dilations, groups)?;
     let mut tail = vec![0i64; 2 * (n + 2)];
     for i in 0..n {
         let full = l.ranked(y, i + 3)?[i + 2] as i64;
@@ -65,7 +46,7 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     let mode = Constant::string("constant");
     Ok(vec![l.op(
         "pad",
-        [("x", y.into()), ("pad", ints(&tail).into()), ("mode", mode.into()), ("constant_val", zero.into())],
+        [("x", y.into()), ("pad", int32s(&tail).into()), ("mode", mode.into()), ("constant_val", zero.into())],
     )?])
 }
 
@@ -95,10 +76,10 @@ impl Windows {
     fn pool(&self, l: &mut Lower<'_>, op: &str, x: ValueId) -> Built {
         let mut args = vec![
             ("x", x.into()),
-            ("kernel_sizes", ints(&self.kernel).into()),
-            ("strides", ints(&self.strides).into()),
+            ("kernel_sizes", int32s(&self.kernel).into()),
+            ("strides", int32s(&self.strides).into()),
             ("pad_type", Constant::string("custom").into()),
-            ("pad", ints(&vec![0; 2 * self.kernel.len()]).into()),
+            ("pad", int32s(&vec![0; 2 * self.kernel.len()]).into()),
         ];
         if op == "avg_pool" {
             args.push(("exclude_padding_from_average", Constant::bool(false).into()));
@@ -135,9 +116,9 @@ impl Windows {
                 "slice_by_index",
                 [
                     ("x", x.into()),
-                    ("begin", ints(&begin).into()),
-                    ("end", ints(&end).into()),
-                    ("stride", ints(&stride).into()),
+                    ("begin", int32s(&begin).into()),
+                    ("end", int32s(&end).into()),
+                    ("stride", int32s(&stride).into()),
                 ],
             )?;
             found = Some(match found {
@@ -169,7 +150,7 @@ pub(super) fn max_pool(l: &mut Lower<'_>) -> Results {
             let mode = Constant::string("constant");
             x = l.op(
                 "pad",
-                [("x", x.into()), ("pad", ints(&pads).into()), ("mode", mode.into()), ("constant_val", least.into())],
+                [("x", x.into()), ("pad", int32s(&pads).into()), ("mode", mode.into()), ("constant_val", least.into())],
             )?;
         }
     }

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use super::known::{Known, elements, is_float, range, rounded};
+use super::known::{Known, is_float, range, rounded};
 use super::shape::{bounds, target};
 use super::state::{Built, Lower, Meaning, Role, normal, rejected, unmapped};
 use crate::bytecode::ResourceValue;
 use crate::dialect::{ElementType, Field};
+use ferrane_mil::emit::elements;
 
 /// Larger tensors are computed by the program.
 const MOST: usize = 1 << 12;

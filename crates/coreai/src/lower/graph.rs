@@ -6,14 +6,15 @@ use std::rc::Rc;
 
 use ferrane_diag::{Code, printable};
 use ferrane_host::map::Mapped;
+use ferrane_mil::emit::{Emit, Made, elements};
 use ferrane_mil::passes::{self, Pipeline};
 use ferrane_mil::{
     Builder, Constant, DataType, Evaluate, Function, MilError, Op, Opset, Program, Type, ValueId, Weights, port_names,
 };
 
 use super::fold;
-use super::known::{Known, elements, mil};
-use super::state::{Built, DECODED, Lower, MAX_PARTS, MAX_TABLES, Made, Meaning, Role, Stop, rejected, unmapped};
+use super::known::{Known, mil};
+use super::state::{Built, DECODED, Lower, MAX_PARTS, MAX_TABLES, Meaning, Role, Stop, rejected, unmapped};
 use super::table::{self, OpMapping};
 use crate::bytecode::{self, Block, Bytecode, BytecodeOp, TypeId};
 use crate::codes;

@@ -1,5 +1,6 @@
 //! Gathers and scatters.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::elementwise::Results;

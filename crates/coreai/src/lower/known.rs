@@ -4,26 +4,10 @@
 use std::cell::OnceCell;
 
 use ferrane_mil::DataType;
+use ferrane_mil::emit::elements;
 use half::{bf16, f16};
 
 use crate::dialect::ElementType;
-
-/// The most elements of any tensor. Their number, and the number along any selection of axes, fits
-/// all arithmetic on shapes.
-const MAX_ELEMENTS: usize = 1 << 36;
-/// The most axes of a tensor; MIL has at most 5 in most ops.
-const MAX_RANK: usize = 16;
-
-/// The number of elements, if it is within limits.
-pub(super) fn elements(shape: &[usize]) -> Option<usize> {
-    if shape.len() > MAX_RANK {
-        return None;
-    }
-    // Extents of zero do not hide large ones.
-    let extent = |e: usize| Some(e.max(1)).filter(|&e| e <= i32::MAX as usize);
-    let most = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(extent(e)?).filter(|&n| n <= MAX_ELEMENTS))?;
-    Some(if shape.contains(&0) { 0 } else { most })
-}
 
 /// A tensor with known elements. Its shape is within the limits of [`elements`].
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType};
 
 use super::elementwise::Results;

@@ -1,9 +1,10 @@
 //! Moves of elements: shapes, slices, padding.
 
+use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::elementwise::Results;
-use super::state::{Built, Lower, Stop, ints, normal, rejected, unmapped};
+use super::state::{Built, Lower, Stop, normal, rejected, unmapped};
 
 /// Extents of a shape that is known; -1 stands for what is left of `count` elements.
 pub(super) fn target(list: &[i64], count: usize) -> Option<Vec<usize>> {
@@ -146,9 +147,10 @@ pub(super) fn slice(l: &mut Lower<'_>) -> Results {
     }
     if stride.iter().all(|&s| s == 1) {
         let size: Vec<i64> = begin.iter().zip(&end).map(|(b, e)| e - b).collect();
-        return Ok(vec![
-            l.op("slice_by_size", [("x", x.into()), ("begin", ints(&begin).into()), ("size", ints(&size).into())])?,
-        ]);
+        return Ok(vec![l.op(
+            "slice_by_size",
+            [("x", x.into()), ("begin", int32s(&begin).into()), ("size", int32s(&size).into())],
+        )?]);
     }
     let bytes: Vec<u8> = masks.iter().map(|&m| u8::from(m)).collect();
     let mask = Constant::raw(DataType::Bool, &[rank], &bytes);
@@ -156,9 +158,9 @@ pub(super) fn slice(l: &mut Lower<'_>) -> Results {
         "slice_by_index",
         [
             ("x", x.into()),
-            ("begin", ints(&begin).into()),
-            ("end", ints(&end).into()),
-            ("stride", ints(&stride).into()),
+            ("begin", int32s(&begin).into()),
+            ("end", int32s(&end).into()),
+            ("stride", int32s(&stride).into()),
             ("end_mask", mask.into()),
         ],
     )?])
@@ -173,7 +175,7 @@ fn moving_slice(l: &mut Lower<'_>, x: ValueId) -> Results {
     let begin = start_of(l, x, 1)?;
     let Some(shape) = l.result_shape(0) else { return lasting_slice(l, x, begin) };
     let size: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
-    Ok(vec![l.op("slice_by_size", [("x", x.into()), ("begin", begin.into()), ("size", ints(&size).into())])?])
+    Ok(vec![l.op("slice_by_size", [("x", x.into()), ("begin", begin.into()), ("size", int32s(&size).into())])?])
 }
 
 /// A slice between two computed places.
@@ -227,7 +229,7 @@ pub(super) fn slice_update(l: &mut Lower<'_>) -> Results {
             l.bin("add", begin, reach)?
         }
     };
-    let stride = ints(&steps);
+    let stride = int32s(&steps);
     Ok(vec![l.op(
         "slice_update",
         [
@@ -313,7 +315,7 @@ pub(super) fn reverse(l: &mut Lower<'_>) -> Results {
         return Ok(vec![x]);
     }
     let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
-    Ok(vec![l.op("reverse", [("x", x.into()), ("axes", ints(&axes).into())])?])
+    Ok(vec![l.op("reverse", [("x", x.into()), ("axes", int32s(&axes).into())])?])
 }
 
 /// MIL pads with a value, and mirrors and repeats edges of the last two axes; other axes and modes
@@ -336,7 +338,7 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
             "pad",
             [
                 ("x", x.into()),
-                ("pad", ints(&pads).into()),
+                ("pad", int32s(&pads).into()),
                 ("mode", Constant::string("constant").into()),
                 ("constant_val", value.into()),
             ],

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use ferrane_host::map::Mapped;
+pub(super) use ferrane_mil::emit::{Built, Stop, rejected, unmapped};
+use ferrane_mil::emit::{Emit, Made, elements, int32s};
 use ferrane_mil::weights::pack;
-use ferrane_mil::{Arg, Builder, Bytes, Constant, DataType, MilError, Opset, ValueId, WeightId};
+use ferrane_mil::{Builder, Bytes, Constant, DataType, Opset, ValueId, WeightId};
 
-use super::known::{self, Known, elements};
+use super::known::{self, Known};
 use crate::bytecode::{self, AttributeId, Bytecode, BytecodeOp, TypeId};
 use crate::dialect::{Decoded, ElementType, Field, Tensor, words};
 use crate::error::Refusal;
@@ -28,36 +30,6 @@ pub(super) const MAX_PARTS: usize = 1 << 18;
 /// Bytes of attributes and types that may be decoded for each byte of the file: every operation of
 /// a hostile file may refer to its longest attribute.
 pub(super) const DECODED: usize = 64;
-
-/// Why an operation has no ops.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// MIL has no op for the operation, or none for this form of it.
-    Unmapped(String),
-    /// This operand has to be known when the program is made.
-    Needs(usize),
-    /// The operation contradicts itself.
-    Rejected(String),
-    /// It depends on an operation that has no ops.
-    Poisoned,
-}
-
-impl From<MilError> for Stop {
-    fn from(error: MilError) -> Stop {
-        Stop::Rejected(error.to_string())
-    }
-}
-
-/// The result of a lowering step.
-pub(super) type Built<T = ValueId> = Result<T, Stop>;
-
-pub(super) fn unmapped<T>(reason: impl Into<String>) -> Built<T> {
-    Err(Stop::Unmapped(reason.into()))
-}
-
-pub(super) fn rejected<T>(reason: impl Into<String>) -> Built<T> {
-    Err(Stop::Rejected(reason.into()))
-}
 
 /// What a value of the file stands for.
 #[derive(Clone, Debug)]
@@ -120,13 +92,6 @@ pub(super) struct Lower<'a> {
     pub(super) decodable: std::cell::Cell<usize>,
 }
 
-/// What a block of the program has made for later use.
-#[derive(Default)]
-pub(super) struct Made {
-    pub(super) constants: HashMap<(usize, DataType), ValueId>,
-    pub(super) wide: HashMap<ValueId, ValueId>,
-}
-
 /// The bytes of numbers as elements of a MIL type. Integers must be in range.
 fn encode(dtype: DataType, values: &[f64]) -> Built<Vec<u8>> {
     Ok(match dtype {
@@ -142,6 +107,30 @@ fn encode(dtype: DataType, values: &[f64]) -> Built<Vec<u8>> {
         }
         _ => pack(dtype, &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
     })
+}
+
+impl Emit for Lower<'_> {
+    fn builder(&self) -> &Builder {
+        &self.b
+    }
+
+    fn emitter(&mut self) -> (&mut Builder, &str) {
+        (&mut self.b, &self.label)
+    }
+
+    fn made(&mut self) -> &mut Vec<Made> {
+        &mut self.blocks
+    }
+
+    fn shape(&self, x: ValueId) -> Built<Vec<usize>> {
+        let Ok(shape) = self.b.shape(x) else {
+            return unmapped("an extent of its operand is known only when the program runs");
+        };
+        match elements(&shape) {
+            Some(_) => Ok(shape),
+            None => unmapped(format!("a tensor of shape {shape:?} is too large")),
+        }
+    }
 }
 
 /// What the file says about the operation.
@@ -249,20 +238,6 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(super) fn widened(&mut self, value: ValueId) -> Built {
-        if !matches!(self.dtype(value), DataType::Int8 | DataType::UInt8 | DataType::Int16 | DataType::UInt16) {
-            return Ok(value);
-        }
-        if let Some(wide) = self.blocks.iter().find_map(|b| b.wide.get(&value)) {
-            return Ok(*wide);
-        }
-        let wide = self.b.cast(&self.label, value, DataType::Int32)?;
-        if let Some(block) = self.blocks.last_mut() {
-            block.wide.insert(value, wide);
-        }
-        Ok(wide)
-    }
-
     /// The `const` op of a tensor, made once for each block.
     pub(super) fn stored(&mut self, id: usize, tensor: &Known<'a>, dtype: DataType) -> Built {
         if let Some(value) = self.blocks.iter().find_map(|b| b.constants.get(&(id, dtype))) {
@@ -274,7 +249,7 @@ impl<'a> Lower<'a> {
         } else if let Some(value) = tensor.splat().filter(|_| tensor.len() > MAX_SPLAT) {
             let shape: Vec<i64> = tensor.shape.iter().map(|&n| n as i64).collect();
             let value = Constant::raw(dtype, &[], &encode(dtype, &[value])?);
-            self.op("fill", [("shape", ints(&shape).into()), ("value", value.into())])?
+            self.op("fill", [("shape", int32s(&shape).into()), ("value", value.into())])?
         } else {
             let record = self.record(tensor, dtype)?;
             self.b.weight_record(&self.label, dtype, &tensor.shape, record)?
@@ -391,11 +366,6 @@ pub(super) fn normal(axis: i64, rank: usize) -> Built<usize> {
     }
 }
 
-/// A constant list of int32.
-pub(super) fn ints(values: &[i64]) -> Constant {
-    Constant::int32s(&values.iter().map(|&v| v as i32).collect::<Vec<_>>())
-}
-
 impl Lower<'_> {
     /// Counts parts that an operation is unrolled into.
     ///
@@ -423,46 +393,6 @@ impl Lower<'_> {
         Ok(total)
     }
 
-    /// The extents of a value of rank `least` or more.
-    pub(super) fn ranked(&self, x: ValueId, least: usize) -> Built<Vec<usize>> {
-        let shape = self.shape(x)?;
-        match shape.len() < least {
-            true => rejected(format!("a tensor of shape {shape:?} where rank {least} or more is needed")),
-            false => Ok(shape),
-        }
-    }
-
-    /// The extents of a value, outermost first.
-    pub(super) fn shape(&self, x: ValueId) -> Built<Vec<usize>> {
-        let Ok(shape) = self.b.shape(x) else {
-            return unmapped("an extent of its operand is known only when the program runs");
-        };
-        match elements(&shape) {
-            Some(_) => Ok(shape),
-            None => unmapped(format!("a tensor of shape {shape:?} is too large")),
-        }
-    }
-
-    /// The element type of a value.
-    pub(super) fn dtype(&self, x: ValueId) -> DataType {
-        self.b.ty(x).dtype().unwrap_or(DataType::Fp32)
-    }
-
-    /// True for fp16 and fp32.
-    pub(super) fn is_float(&self, x: ValueId) -> bool {
-        self.dtype(x).is_float()
-    }
-
-    /// A scalar constant of the element type of `like`.
-    pub(super) fn num(&self, like: ValueId, value: f32) -> Constant {
-        match self.dtype(like) {
-            DataType::Fp16 => Constant::fp16(value),
-            DataType::Fp32 => Constant::fp32(value),
-            DataType::Bool => Constant::bool(value != 0.0),
-            _ => Constant::int32(value as i32),
-        }
-    }
-
     /// A constant tensor of numbers.
     pub(super) fn tensor(&mut self, dtype: DataType, shape: &[usize], values: &[f64]) -> Built {
         let bytes = encode(dtype, values)?;
@@ -476,79 +406,6 @@ impl Lower<'_> {
     /// A constant tensor of int32.
     pub(super) fn indices(&mut self, shape: &[usize], values: &[i64]) -> Built {
         self.tensor(DataType::Int32, shape, &values.iter().map(|&v| v as f64).collect::<Vec<_>>())
-    }
-
-    /// Adds an op with one result.
-    pub(super) fn op<const N: usize>(&mut self, op: &str, args: [(&str, Arg); N]) -> Built {
-        Ok(self.b.op(op, &self.label, args)?)
-    }
-
-    /// Adds an op with one result.
-    pub(super) fn build(&mut self, op: &str, args: Vec<(&str, Arg)>) -> Built {
-        Ok(self.b.op(op, &self.label, args)?)
-    }
-
-    /// Adds an op whose only argument is `x`.
-    pub(super) fn un(&mut self, op: &str, x: ValueId) -> Built {
-        self.op(op, [("x", x.into())])
-    }
-
-    /// Adds an op with the arguments `x` and `y`.
-    pub(super) fn bin(&mut self, op: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Built {
-        self.op(op, [("x", x.into()), ("y", y.into())])
-    }
-
-    /// Adds `select(cond, a, b)`; `a` and `b` have the same type.
-    pub(super) fn select(&mut self, cond: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Built {
-        self.op("select", [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
-    }
-
-    /// Adds a cast, unless the value has the type already.
-    pub(super) fn cast(&mut self, x: ValueId, dtype: DataType) -> Built {
-        if self.dtype(x) == dtype { Ok(x) } else { Ok(self.b.cast(&self.label, x, dtype)?) }
-    }
-
-    /// Adds a reshape to constant extents.
-    pub(super) fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Built {
-        let from = self.shape(x)?;
-        if from == shape {
-            return Ok(x);
-        }
-        if from.iter().product::<usize>() != shape.iter().product::<usize>() {
-            return rejected(format!("{from:?} has other elements than {shape:?}"));
-        }
-        if shape.is_empty() {
-            return Ok(self.b.squeeze(&self.label, x, &(0..from.len() as i32).collect::<Vec<_>>())?);
-        }
-        let wanted: Vec<i32> = shape.iter().map(|&n| n as i32).collect();
-        Ok(self.b.reshape(&self.label, x, &wanted)?)
-    }
-
-    /// Adds a slice `x[…, begin..begin+size, …]` along one axis.
-    pub(super) fn slice(&mut self, x: ValueId, axis: usize, begin: usize, size: usize) -> Built {
-        let mut extents = self.ranked(x, axis + 1)?;
-        if begin == 0 && size == extents[axis] {
-            return Ok(x);
-        }
-        if begin.checked_add(size).is_none_or(|end| end > extents[axis]) || size == 0 {
-            return rejected(format!("elements {begin} to {begin}+{size} of {}", extents[axis]));
-        }
-        let mut from = vec![0i32; extents.len()];
-        from[axis] = begin as i32;
-        extents[axis] = size;
-        let size: Vec<i32> = extents.iter().map(|&n| n as i32).collect();
-        Ok(self.b.slice_by_size(&self.label, x, &from, &size)?)
-    }
-
-    /// Adds a concat along an axis.
-    pub(super) fn concat(&mut self, values: &[ValueId], axis: usize) -> Built {
-        if let [one] = values { Ok(*one) } else { Ok(self.b.concat(&self.label, values, axis as i32)?) }
-    }
-
-    /// Adds a reduction over `axes`; `keep` keeps them with extent 1.
-    pub(super) fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], keep: bool) -> Built {
-        let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
-        self.op(op, [("x", x.into()), ("axes", ints(&axes).into()), ("keep_dims", Constant::bool(keep).into())])
     }
 
     /// Integers wrapped to the range of a type of fewer than 32 bits, as Core AI's arithmetic does.

@@ -1,5 +1,6 @@
 //! Attention, linear attention, rotary embedding, and the causal convolution that such models use.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{DataType, Transpose, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};

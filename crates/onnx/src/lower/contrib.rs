@@ -1,5 +1,6 @@
 //! Operators of `com.microsoft` that optimizers of ONNX Runtime write.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, Transpose, ValueId};
 
 use super::conv::{conv_of, real, stored};

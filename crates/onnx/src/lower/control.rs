@@ -4,10 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, Type, ValueId};
 
 use super::graph::needed;
-use super::state::{Built, Entry, Lower, Made, Stop, unmapped};
+use super::state::{Built, Entry, Lower, Stop, unmapped};
 use crate::element::ElementType;
 use crate::graph::{Attribute, Graph};
 use crate::tensor::Tensor;
@@ -54,25 +55,6 @@ impl<'a> Lower<'a> {
         found
     }
 
-    /// Lowers a graph into a block of the program; `work` gives the values that it returns.
-    fn block(
-        &mut self,
-        work: impl FnOnce(&mut Self, &ferrane_mil::OpenBlock) -> Built<Vec<ValueId>>,
-    ) -> Built<ferrane_mil::BlockId> {
-        let open = self.b.open_block();
-        self.blocks.push(Made::default());
-        let outputs = work(self, &open);
-        self.blocks.pop();
-        // The block is closed in any case, so that the builder stays in order.
-        match outputs {
-            Ok(outputs) => Ok(self.b.close_block(open, outputs)),
-            Err(stop) => {
-                self.b.close_block(open, Vec::new());
-                Err(stop)
-            }
-        }
-    }
-
     /// The values of entries as results of a block: copies, so that none is defined outside of it.
     fn returned(&mut self, entries: &[Entry]) -> Built<Vec<ValueId>> {
         let mut values = Vec::with_capacity(entries.len());
@@ -96,7 +78,7 @@ impl<'a> Lower<'a> {
         let mut elements = Vec::new();
         let mut blocks = Vec::new();
         for graph in [yes, no] {
-            blocks.push(self.block(|l, _| {
+            blocks.push(self.nested(|l, _| {
                 let found = l.subgraph(graph, Vec::new())?;
                 if found.iter().any(Entry::is_resolved) {
                     return Err(Stop::Needs(0));
@@ -240,7 +222,7 @@ impl<'a> Lower<'a> {
         let mut start = vec![self.un("identity", turn)?, self.un("identity", running)?];
         start.extend(self.returned(&state)?);
         let types: Vec<Type> = start.iter().map(|&v| self.b.ty(v).clone()).collect();
-        let condition = self.block(|l, open| {
+        let condition = self.nested(|l, open| {
             let inputs = l.block_inputs(open, &types)?;
             let go = match most {
                 Some(most) => {
@@ -251,7 +233,7 @@ impl<'a> Lower<'a> {
             };
             Ok(vec![go])
         })?;
-        let step = self.block(|l, open| {
+        let step = self.nested(|l, open| {
             let inputs = l.block_inputs(open, &types)?;
             let mut given = vec![l.make(Some(inputs[0]), None, ElementType::Int64)];
             given.push(l.make(Some(inputs[1]), None, ElementType::Bool));

@@ -1,5 +1,6 @@
 //! Convolutions.
 
+use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
 use super::reduce::centered;
@@ -44,20 +45,16 @@ impl Window {
     }
 }
 
-pub(super) fn ints(values: &[i64]) -> Constant {
-    Constant::int32s(&values.iter().map(|&v| v as i32).collect::<Vec<_>>())
-}
-
 pub(super) fn conv_of(l: &mut Lower<'_>, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> Built {
     let (shape, kernel) = (l.ranked(x, 3)?, l.ranked(weight, 3)?);
     let w = Window::read(l, &shape[2..], &kernel[2..])?;
     let mut args: Vec<(&str, Arg)> = vec![
         ("x", x.into()),
         ("weight", weight.into()),
-        ("strides", ints(&w.strides).into()),
+        ("strides", int32s(&w.strides).into()),
         ("pad_type", Constant::string("custom").into()),
-        ("pad", ints(&w.pads).into()),
-        ("dilations", ints(&w.dilations).into()),
+        ("pad", int32s(&w.pads).into()),
+        ("dilations", int32s(&w.dilations).into()),
         ("groups", Constant::int32(l.int("group", 1) as i32).into()),
     ];
     if let Some(bias) = bias {
@@ -101,17 +98,7 @@ pub(super) fn conv_transpose(l: &mut Lower<'_>) -> Results {
     let pads = l.counts("pads", 2 * n, 0, 0)?;
     let auto = l.text("auto_pad", "NOTSET");
     let groups = l.int("group", 1);
-    let mut y = l.op(
-        "conv_transpose",
-        [
-            ("x", x.into()),
-            ("weight", weight.into()),
-            ("strides", ints(&strides).into()),
-            ("pad_type", Constant::string("valid").into()),
-            ("dilations", ints(&dilations).into()),
-            ("groups", Constant::int32(groups as i32).into()),
-        ],
-    )?;
+    let mut y = l.unpadded_conv("conv_transpose", [x, weight], &strides, &dilations, groups)?;
     let wanted = l.list("output_shape");
     if wanted.as_ref().is_some_and(|w| w.len() < n) {
         return Err(Stop::Rejected(format!("the attribute `output_shape` is {wanted:?}")));
@@ -201,17 +188,7 @@ pub(super) fn col2im(l: &mut Lower<'_>) -> Results {
     let mut filter = vec![shape[1], 1];
     filter.extend(&extents);
     let weight = l.tensor(x, &filter, &ones)?;
-    let y = l.op(
-        "conv_transpose",
-        [
-            ("x", x.into()),
-            ("weight", weight.into()),
-            ("strides", ints(&strides).into()),
-            ("pad_type", Constant::string("valid").into()),
-            ("dilations", ints(&dilations).into()),
-            ("groups", Constant::int32(groups as i32).into()),
-        ],
-    )?;
+    let y = l.unpadded_conv("conv_transpose", [x, weight], &strides, &dilations, groups as i64)?;
     let ranges: Vec<(i64, i64)> = (0..n).map(|i| (pads[i], image[i])).collect();
     one(fitted(l, y, &ranges)?)
 }

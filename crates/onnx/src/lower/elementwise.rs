@@ -1,5 +1,6 @@
 //! Element-wise operators.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::state::{Built, Lower, one, unmapped};
@@ -329,35 +330,12 @@ pub(super) fn bitwise_not(l: &mut Lower<'_>) -> Results {
     one(wrapped(l, y, element)?)
 }
 
-/// Bits of two int32 values combined: each is split into its bits along a new axis, which is summed
-/// again. Bit 31 is the sign.
-fn bitwise(l: &mut Lower<'_>, combine: impl Fn(&mut Lower<'_>, ValueId, ValueId) -> Built) -> Results {
+fn bitwise(l: &mut Lower<'_>, combine: fn(&mut Lower<'_>, ValueId, ValueId) -> Built) -> Results {
     let element = l.element(0)?;
     let width = element.integer().map_or(32, |(bits, _)| bits.min(32)) as usize;
-    let low = width.min(31);
-    let powers: Vec<i64> = (0..low).map(|i| 1 << i).collect();
-    let powers = l.indices(&[low], &powers)?;
-    let mut bits = Vec::new();
-    let mut signs = Vec::new();
-    for i in 0..2 {
-        let x = l.x(i)?;
-        let rank = l.shape(x)?.len() as i32;
-        let wide = l.b.expand_dims(&l.label, x, &[rank])?;
-        let shifted = l.bin("floor_div", wide, powers)?;
-        bits.push(l.bin("mod", shifted, Constant::int32(2))?);
-        let negative = l.bin("less", x, Constant::int32(0))?;
-        signs.push(l.cast(negative, DataType::Int32)?);
-    }
-    let both = combine(l, bits[0], bits[1])?;
-    let weighted = l.bin("mul", both, powers)?;
-    let last = l.shape(weighted)?.len() - 1;
-    let sum = l.reduce("reduce_sum", weighted, &[last], false)?;
-    if width < 32 {
-        return one(wrapped(l, sum, element)?);
-    }
-    let sign = combine(l, signs[0], signs[1])?;
-    let top = l.bin("mul", sign, Constant::int32(i32::MIN))?;
-    one(l.bin("add", sum, top)?)
+    let operands = [l.x(0)?, l.x(1)?];
+    let both = l.combined_bits(operands, width, combine)?;
+    one(if width < 32 { wrapped(l, both, element)? } else { both })
 }
 
 pub(super) fn bitwise_and(l: &mut Lower<'_>) -> Results {

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use ferrane_mil::emit::{Emit, Made};
 use ferrane_mil::passes::{self, Pipeline};
 use ferrane_mil::{
     Builder, Constant, DataType, Evaluate, Function, MilError, Op, Opset, Program, Type, ValueId, Weights, port_names,
@@ -11,7 +12,7 @@ use ferrane_mil::{
 
 use super::fold;
 use super::roots::Roots;
-use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_TABLES, Made, Stop, unmapped};
+use super::state::{Built, Entry, Lower, MAX_FOLDED, MAX_PARTS, MAX_TABLES, Stop, unmapped};
 use super::table::{self, OpMapping};
 use crate::codes;
 use crate::element::ElementType;

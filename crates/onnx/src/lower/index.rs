@@ -1,5 +1,6 @@
 //! Operators with indices: gathers, scatters, top-k, one-hot, non-zero, non-maximum suppression.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};

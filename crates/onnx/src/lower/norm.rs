@@ -1,5 +1,6 @@
 //! Normalizations, softmax and losses.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::conv::along_channels;

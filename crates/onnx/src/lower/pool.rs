@@ -1,8 +1,9 @@
 //! Pooling: MIL's ops where they compute the same, else ops over each kernel position.
 
+use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
-use super::conv::{Window, ints};
+use super::conv::Window;
 use super::state::{Built, Lower, Stop, one, unmapped};
 
 type Results = Built<Vec<Option<ValueId>>>;
@@ -56,10 +57,10 @@ fn pooled(l: &mut Lower<'_>, x: ValueId, form: Form) -> Built {
         let kernel: Vec<i64> = kernel.iter().map(|&k| k as i64).collect();
         let mut args: Vec<(&str, Arg)> = vec![
             ("x", x.into()),
-            ("kernel_sizes", ints(&kernel).into()),
-            ("strides", ints(&w.strides).into()),
+            ("kernel_sizes", int32s(&kernel).into()),
+            ("strides", int32s(&w.strides).into()),
             ("pad_type", Constant::string("custom").into()),
-            ("pad", ints(&w.pads).into()),
+            ("pad", int32s(&w.pads).into()),
         ];
         if form == Form::Average {
             args.push(("exclude_padding_from_average", Constant::bool(!inclusive).into()));

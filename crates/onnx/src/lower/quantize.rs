@@ -1,5 +1,6 @@
 //! Quantization.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Arg, Constant, DataType, Opset, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};

@@ -1,5 +1,6 @@
 //! Random numbers: MIL's random ops, which draw other numbers than ONNX's for the same seed.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Arg, Constant, DataType, ValueId};
 
 use super::state::{Built, Lower, Stop, one};

@@ -3,6 +3,7 @@
 //! cells with a clip, which in ONNX limits what the activations read, and in MIL the cell state,
 //! and LSTM cells whose input and forget gates are one.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Arg, Constant, DataType, Opset, Transpose, ValueId};
 
 use super::state::{Built, Lower, Stop, unmapped};

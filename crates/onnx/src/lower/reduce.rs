@@ -1,5 +1,6 @@
 //! Reductions, arg-reductions, cumulative sums, matrix products, determinants.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
 use super::norm::hardmax_of;

@@ -2,6 +2,7 @@
 //! sampling modes matches; otherwise each axis is multiplied by the matrix of its interpolation
 //! weights.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, Transpose, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};

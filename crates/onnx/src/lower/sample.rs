@@ -4,6 +4,7 @@
 //! *taps*, positions with weights, and the elements at all combinations of them are gathered and
 //! summed.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, Transpose, ValueId};
 
 use super::conv::{Window, along_channels};

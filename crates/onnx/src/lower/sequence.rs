@@ -1,6 +1,7 @@
 //! Sequences and optionals, resolved when the program is made: a sequence is a list of what its
 //! elements stand for.
 
+use ferrane_mil::emit::Emit;
 use std::rc::Rc;
 
 use super::state::{Built, Entry, Lower, Stop, unmapped};

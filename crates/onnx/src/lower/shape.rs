@@ -1,5 +1,6 @@
 //! Operators that rearrange elements.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, DataType, ValueId};
 
 use super::state::{Built, Lower, Stop, one, unmapped};

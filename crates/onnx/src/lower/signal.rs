@@ -4,6 +4,7 @@
 use std::f64::consts::TAU;
 
 use ferrane_mil::ValueId;
+use ferrane_mil::emit::Emit;
 
 use super::state::{Built, Lower, Stop, one};
 use crate::element::ElementType;

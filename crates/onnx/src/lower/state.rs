@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use ferrane_mil::{Arg, Builder, Constant, DataType, MilError, Opset, ValueId, WeightId};
+pub(super) use ferrane_mil::emit::{Built, Stop, unmapped};
+use ferrane_mil::emit::{Emit, Made};
+use ferrane_mil::{Arg, Builder, Constant, DataType, Opset, ValueId, WeightId};
 
 use super::roots::Roots;
 use crate::element::ElementType;
@@ -26,28 +28,6 @@ pub(super) const MAX_PARTS: usize = 1 << 18;
 /// Integers of attributes are clamped to this magnitude, so that sums and products of them with
 /// extents fit. It is larger than any extent that a program can have.
 const MAX_INT: i64 = 1 << 30;
-
-/// Why a node has no ops.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// MIL has no op for the operator, or none for this form of it.
-    Unmapped(String),
-    /// This input has to be known when the program is made.
-    Needs(usize),
-    /// The registry rejects the ops, because the node contradicts itself.
-    Rejected(String),
-    /// It depends on a node that has no ops.
-    Poisoned,
-}
-
-impl From<MilError> for Stop {
-    fn from(error: MilError) -> Stop {
-        Stop::Rejected(error.to_string())
-    }
-}
-
-/// The result of a lowering step.
-pub(super) type Built<T = ValueId> = Result<T, Stop>;
 
 /// What a name of the graph stands for.
 #[derive(Clone, Debug)]
@@ -111,20 +91,9 @@ pub(super) struct Lower<'a> {
     pub(super) left: usize,
 }
 
-/// What a block of the program has made for later use.
-#[derive(Default)]
-pub(super) struct Made {
-    pub(super) constants: HashMap<(usize, DataType), ValueId>,
-    pub(super) wide: HashMap<ValueId, ValueId>,
-}
-
 /// The results of a node with one output.
 pub(super) fn one(value: ValueId) -> Built<Vec<Option<ValueId>>> {
     Ok(vec![Some(value)])
-}
-
-pub(super) fn unmapped<T>(reason: impl Into<String>) -> Built<T> {
-    Err(Stop::Unmapped(reason.into()))
 }
 
 /// The bytes of numbers as elements of a MIL type. Integers must be in range.
@@ -146,6 +115,28 @@ fn encode(dtype: DataType, values: &[f64], precision: Precision) -> Built<Vec<u8
             values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect()
         }
     })
+}
+
+impl Emit for Lower<'_> {
+    fn builder(&self) -> &Builder {
+        &self.b
+    }
+
+    fn emitter(&mut self) -> (&mut Builder, &str) {
+        (&mut self.b, &self.label)
+    }
+
+    fn made(&mut self) -> &mut Vec<Made> {
+        &mut self.blocks
+    }
+
+    fn shape(&self, x: ValueId) -> Built<Vec<usize>> {
+        let shape = self.b.shape(x)?;
+        match crate::tensor::elements(&shape) {
+            Some(_) => Ok(shape),
+            None => unmapped(format!("a tensor of shape {shape:?} is too large")),
+        }
+    }
 }
 
 impl<'a> Lower<'a> {
@@ -240,20 +231,6 @@ impl<'a> Lower<'a> {
     /// True if compressed constants may have a scale for each block: from iOS 18 on.
     pub fn target_has_blocks(&self) -> bool {
         self.target >= Opset::IOS18
-    }
-
-    pub(super) fn widened(&mut self, value: ValueId) -> Built {
-        if !matches!(self.dtype(value), DataType::Int8 | DataType::UInt8 | DataType::Int16 | DataType::UInt16) {
-            return Ok(value);
-        }
-        if let Some(wide) = self.blocks.iter().find_map(|b| b.wide.get(&value)) {
-            return Ok(*wide);
-        }
-        let wide = self.b.cast(&self.label, value, DataType::Int32)?;
-        if let Some(block) = self.blocks.last_mut() {
-            block.wide.insert(value, wide);
-        }
-        Ok(wide)
     }
 
     /// Input `i` as a value of whatever type it has.
@@ -454,47 +431,6 @@ impl<'a> Lower<'a> {
         Ok(list)
     }
 
-    /// The extents of a value of rank `least` or more.
-    ///
-    /// # Errors
-    /// The rank is smaller, or an extent is not known.
-    pub fn ranked(&self, x: ValueId, least: usize) -> Built<Vec<usize>> {
-        let shape = self.shape(x)?;
-        if shape.len() < least {
-            return Err(Stop::Rejected(format!("a tensor of shape {shape:?} where rank {least} or more is needed")));
-        }
-        Ok(shape)
-    }
-
-    /// The extents of a value, outermost first.
-    pub fn shape(&self, x: ValueId) -> Built<Vec<usize>> {
-        let shape = self.b.shape(x)?;
-        match crate::tensor::elements(&shape) {
-            Some(_) => Ok(shape),
-            None => unmapped(format!("a tensor of shape {shape:?} is too large")),
-        }
-    }
-
-    /// The element type of a value.
-    pub fn dtype(&self, x: ValueId) -> DataType {
-        self.b.ty(x).dtype().unwrap_or(DataType::Fp32)
-    }
-
-    /// True for fp16 and fp32.
-    pub fn is_float(&self, x: ValueId) -> bool {
-        self.dtype(x).is_float()
-    }
-
-    /// A scalar constant of the element type of `like`.
-    pub fn num(&self, like: ValueId, value: f32) -> Constant {
-        match self.dtype(like) {
-            DataType::Fp16 => Constant::fp16(value),
-            DataType::Fp32 => Constant::fp32(value),
-            DataType::Bool => Constant::bool(value != 0.0),
-            _ => Constant::int32(value as i32),
-        }
-    }
-
     /// A constant tensor with the element type of `like`.
     pub fn tensor(&mut self, like: ValueId, shape: &[usize], values: &[f64]) -> Built {
         let constant = self.constant(self.dtype(like), shape, values)?;
@@ -507,55 +443,9 @@ impl<'a> Lower<'a> {
         Ok(self.b.constant(&self.label, Constant::raw(DataType::Int32, shape, &bytes))?)
     }
 
-    /// Adds an op with one result.
-    pub fn build(&mut self, op: &str, args: Vec<(&str, Arg)>) -> Built {
-        Ok(self.b.op(op, &self.label, args)?)
-    }
-
     /// Adds an op with several results.
     pub fn several(&mut self, op: &str, args: Vec<(&str, Arg)>) -> Built<Vec<ValueId>> {
         Ok(self.b.ops(op, &self.label, args)?)
-    }
-
-    /// Adds an op with one result.
-    pub fn op<const N: usize>(&mut self, op: &str, args: [(&str, Arg); N]) -> Built {
-        Ok(self.b.op(op, &self.label, args)?)
-    }
-
-    /// Adds an op whose only argument is `x`.
-    pub fn un(&mut self, op: &str, x: ValueId) -> Built {
-        self.op(op, [("x", x.into())])
-    }
-
-    /// Adds an op with the arguments `x` and `y`.
-    pub fn bin(&mut self, op: &str, x: impl Into<Arg>, y: impl Into<Arg>) -> Built {
-        self.op(op, [("x", x.into()), ("y", y.into())])
-    }
-
-    /// Adds `select(cond, a, b)`; `a` and `b` have the same type.
-    pub fn select(&mut self, cond: ValueId, a: impl Into<Arg>, b: impl Into<Arg>) -> Built {
-        self.op("select", [("cond", cond.into()), ("a", a.into()), ("b", b.into())])
-    }
-
-    /// Adds a cast, unless the value has the type already.
-    pub fn cast(&mut self, x: ValueId, dtype: DataType) -> Built {
-        if self.dtype(x) == dtype { Ok(x) } else { Ok(self.b.cast(&self.label, x, dtype)?) }
-    }
-
-    /// Adds a reshape to constant extents.
-    pub fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Built {
-        if self.shape(x)? == shape {
-            return Ok(x);
-        }
-        if shape.is_empty() {
-            let rank = self.shape(x)?.len() as i32;
-            return Ok(self.b.squeeze(&self.label, x, &(0..rank).collect::<Vec<_>>())?);
-        }
-        let wanted: Vec<i32> = shape.iter().map(|&n| n as i32).collect();
-        if shape.iter().product::<usize>() != self.shape(x)?.iter().product::<usize>() {
-            return Err(Stop::Rejected(format!("{:?} has other elements than {shape:?}", self.shape(x)?)));
-        }
-        Ok(self.b.reshape(&self.label, x, &wanted)?)
     }
 
     /// Adds a transpose; axis `i` of the result is axis `perm[i]` of `x`.
@@ -565,36 +455,6 @@ impl<'a> Lower<'a> {
         }
         let perm: Vec<i32> = perm.iter().map(|&n| n as i32).collect();
         Ok(self.b.transpose(&self.label, x, &perm)?)
-    }
-
-    /// Adds a slice `x[…, begin..begin+size, …]` along one axis.
-    pub fn slice(&mut self, x: ValueId, axis: usize, begin: usize, size: usize) -> Built {
-        let mut extents = self.ranked(x, axis + 1)?;
-        if begin == 0 && size == extents[axis] {
-            return Ok(x);
-        }
-        if begin.checked_add(size).is_none_or(|end| end > extents[axis]) {
-            return Err(Stop::Rejected(format!("elements {begin} to {begin}+{size} of {}", extents[axis])));
-        }
-        let mut from = vec![0i32; extents.len()];
-        from[axis] = begin as i32;
-        extents[axis] = size;
-        let size: Vec<i32> = extents.iter().map(|&n| n as i32).collect();
-        Ok(self.b.slice_by_size(&self.label, x, &from, &size)?)
-    }
-
-    /// Adds a concat along an axis.
-    pub fn concat(&mut self, values: &[ValueId], axis: usize) -> Built {
-        if let [one] = values { Ok(*one) } else { Ok(self.b.concat(&self.label, values, axis as i32)?) }
-    }
-
-    /// Adds a reduction over `axes`; `keep` keeps them with extent 1.
-    pub fn reduce(&mut self, op: &str, x: ValueId, axes: &[usize], keep: bool) -> Built {
-        let axes: Vec<i32> = axes.iter().map(|&a| a as i32).collect();
-        self.op(
-            op,
-            [("x", x.into()), ("axes", Constant::int32s(&axes).into()), ("keep_dims", Constant::bool(keep).into())],
-        )
     }
 
     /// An axis from 0 to `rank - 1`; negative ones count from the end.

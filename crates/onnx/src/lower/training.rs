@@ -1,5 +1,6 @@
 //! The optimizers of `ai.onnx.preview.training`.
 
+use ferrane_mil::emit::Emit;
 use ferrane_mil::{Constant, ValueId};
 
 use super::state::{Built, Lower};
