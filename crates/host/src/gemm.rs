@@ -66,6 +66,7 @@ pub(crate) use gather::{Gather, TapRun};
 use isa::Kernels;
 pub(crate) use prepacked::{Columns, Panels};
 pub(crate) use scratch::with_scratch;
+pub use skinny::SKINNY;
 pub use strip::PointStep;
 pub(crate) use strip::{BLOCK, Load, PITCH, Results, Runs, Strip};
 pub(crate) use taps::{PaddedTaps, Tap, Taps};

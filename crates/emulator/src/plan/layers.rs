@@ -1,7 +1,7 @@
 //! Lowers products, attention, normalizations, and the windows of convolutions and poolings.
 
 use ferrane_device::Result;
-use ferrane_host::gemm::BatchOffsets;
+use ferrane_host::gemm::{BatchOffsets, SKINNY};
 use ferrane_mil::Op;
 
 use super::args::{Args, floats};
@@ -16,9 +16,6 @@ const MAX_BATCH: usize = 1 << 22;
 /// The most taps of a window, and the largest padded extent: sums and differences of positions do
 /// not wrap.
 const MAX_REACH: usize = isize::MAX as usize / 16;
-
-/// The most rows of a product whose constant right factor stays in fp16.
-const FEW_ROWS: usize = 8;
 
 /// What follows a product.
 #[derive(Clone, Default)]
@@ -81,7 +78,7 @@ impl<'a> Lowering<'a> {
         let rank = to.shape.len();
         let (m, n) = (to.shape[rank - 2], to.shape[rank - 1]);
         // With few rows, the time is that of reading the other factor.
-        let z = if to.elements() / n.max(1) <= FEW_ROWS { z.clone() } else { self.widened(z)? };
+        let z = if to.elements() / n.max(1) <= SKINNY { z.clone() } else { self.widened(z)? };
         let x = self.widened(x)?;
         let k = x.shape[x.shape.len() - 1];
         let to = if separate(&to) { to } else { self.fresh(to.storage, &to.shape.clone(), None) };

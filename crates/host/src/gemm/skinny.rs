@@ -9,8 +9,8 @@ use half::f16;
 
 use super::vector::{Element, ElementType, Factor, Simd};
 
-/// The most rows of the small factor that the kernels of this module take.
-pub(super) const SKINNY: usize = 8;
+/// The most rows of a factor with which a product reads the other one in place, whatever its type.
+pub const SKINNY: usize = 8;
 
 /// Rows of `x` times the `count` lines from `first` on of a factor whose lines are contiguous along
 /// K.
