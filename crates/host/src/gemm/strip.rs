@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use half::f16;
 
 use super::finish::Store;
+use super::pack::LINE;
 use super::vector::Simd;
 
 /// Steps along K of a block.
@@ -196,6 +197,90 @@ impl<'a> Results<'a> {
     }
 }
 
+impl Results<'_> {
+    /// Prefetches the memory of a tile of `rows` rows and `n` columns that is about to be computed,
+    /// so that its stores do not wait for memory.
+    ///
+    /// # Safety
+    /// The processor supports the instruction set.
+    #[inline(always)]
+    unsafe fn prefetch<S: Simd>(&self, rows: usize, n: usize) {
+        let (base, size) = match self.store {
+            Store::F32(base) => (base.cast::<u8>(), size_of::<f32>()),
+            Store::F16(base) => (base.cast::<u8>(), size_of::<f16>()),
+        };
+        for row in 0..rows {
+            let line = base.wrapping_add(row * self.pitch * size);
+            for at in (0..n * size).step_by(LINE) {
+                // SAFETY: the caller guarantees it.
+                unsafe { S::prefetch(line.wrapping_add(at)) };
+            }
+        }
+    }
+
+    /// True if no step needs more registers than a large tile leaves.
+    fn is_simple(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step, PointStep::Clamp(..) | PointStep::Round | PointStep::PlusAddend))
+    }
+
+    /// As [`Results::store`] for a tile of whole vectors and steps that are
+    /// [simple](Results::is_simple): its sums stay in their registers.
+    ///
+    /// # Safety
+    /// As of [`Results::store`].
+    #[inline(always)]
+    unsafe fn store_tile<S: Simd, const M: usize, const N: usize>(&self, mut sums: [[S::V; N]; M]) {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            if !self.bias.is_null() {
+                for v in 0..N {
+                    let bias = S::load(self.bias.add(v * S::LANES));
+                    for row in &mut sums {
+                        row[v] = S::add(row[v], bias);
+                    }
+                }
+            }
+            for step in self.steps {
+                match *step {
+                    PointStep::Clamp(low, high) => {
+                        let (low, high) = (S::splat(low), S::splat(high));
+                        for v in sums.as_flattened_mut() {
+                            *v = S::at_most(high, S::at_least(low, *v));
+                        }
+                    }
+                    PointStep::PlusAddend => {
+                        let (addend, pitch) = self.addend;
+                        for (i, row) in sums.iter_mut().enumerate() {
+                            for (v, sum) in row.iter_mut().enumerate() {
+                                *sum = S::add(*sum, addend.after(i * pitch + v * S::LANES).load::<S>(S::LANES));
+                            }
+                        }
+                    }
+                    _ => {
+                        for v in sums.as_flattened_mut() {
+                            *v = S::round(*v);
+                        }
+                    }
+                }
+            }
+            if self.round {
+                for v in sums.as_flattened_mut() {
+                    *v = S::round(*v);
+                }
+            }
+            for (i, row) in sums.iter().enumerate() {
+                for (v, sum) in row.iter().enumerate() {
+                    let at = i * self.pitch + v * S::LANES;
+                    match self.store {
+                        Store::F32(base) => S::store(base.add(at), *sum),
+                        Store::F16(base) => S::store_f16(base.add(at), *sum),
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Applies steps to vectors of `n` values; the addends of one vector are so many elements after
 /// those of the vector before.
 #[inline(always)]
@@ -278,8 +363,6 @@ pub(super) type StripKernel = unsafe fn(&Strip<'_>);
 #[inline(always)]
 pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<'_>) {
     let width = N * S::LANES;
-    // The sums leave the registers through memory, so that the epilogue is a loop: unrolled, it
-    // would not leave enough registers for the sums of a large tile.
     let mut buffer = [[[MaybeUninit::<f32>::uninit(); 16]; N]; M];
     // SAFETY: the caller guarantees it.
     unsafe {
@@ -291,6 +374,9 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<
                     sums[i][v] = S::load(job.partial.add(i * width + v * S::LANES));
                 }
             }
+        }
+        if job.last {
+            job.out.prefetch::<S>(M, job.cols);
         }
         let (mut a, mut b) = (job.a, job.b);
         for _ in 0..job.runs.count {
@@ -309,6 +395,11 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<
             }
             a = a.wrapping_add(job.runs.stride);
         }
+        if job.last && job.cols == width && job.out.is_simple() {
+            return job.out.store_tile::<S, M, N>(sums);
+        }
+        // Otherwise the sums leave the registers through memory, so that the epilogue is a loop:
+        // unrolled, it would not leave enough registers for the sums of a large tile.
         for i in 0..M {
             for v in 0..N {
                 S::store(to.add(i * width + v * S::LANES), sums[i][v]);
