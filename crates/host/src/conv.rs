@@ -12,6 +12,7 @@ mod depthwise;
 mod first;
 mod last;
 mod padded;
+mod pair;
 mod pooling;
 mod shape;
 mod small;
@@ -22,6 +23,7 @@ use first::First;
 use last::Last;
 
 pub use crate::gemm::{Pixels, PointStep};
+pub use pair::{Stage, run_pair};
 pub use pooling::{PoolFunction, Pooling};
 pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};
 
@@ -116,19 +118,11 @@ impl Conv {
         epilogue: ConvEpilogue<'_>,
     ) -> Result<(), GemmError> {
         let places: usize = self.shape.output.iter().product();
-        View::row_major(weights, 1, self.packed_len())?;
+        self.check(weights, &epilogue)?;
         out.check(self.shape.outputs, places)?;
-        if let Some(bias) = epilogue.bias.filter(|b| b.len() != self.shape.outputs) {
-            return Err(GemmError::Bias { expected: self.shape.outputs, found: bias.len() });
-        }
         image.check(self.shape.channels, &self.shape.input)?;
         if image.scales.is_some_and(|scales| !self.scales() || scales.len() != self.shape.channels) {
             return Err(GemmError::Layout);
-        }
-        match epilogue.addend {
-            Some(addend) => addend.check(self.shape.outputs, places)?,
-            None if epilogue.steps.contains(&PointStep::PlusAddend) => return Err(GemmError::Layout),
-            None => {}
         }
         let work = self.packed_len().saturating_mul(places);
         let parallel = work >= PARALLEL;
@@ -146,22 +140,7 @@ impl Conv {
                 }
             }
             (ConvForm::Last(last), Layout::ChannelsLast(pitch)) if last.takes(&image) => {
-                let store = match out.pixels {
-                    PixelsMut::F32(out) => Store::F32(out.as_mut_ptr()),
-                    PixelsMut::F16(out) => Store::F16(out.as_mut_ptr()),
-                };
-                let bias = epilogue.bias.map_or(std::ptr::null(), <[f32]>::as_ptr);
-                let addend = match epilogue.addend {
-                    Some(Addend { pixels: Pixels::F32(s), origin, pitch }) => {
-                        (Load::F32(s.as_ptr().wrapping_add(origin)), pitch)
-                    }
-                    Some(Addend { pixels: Pixels::F16(s), origin, pitch }) => {
-                        (Load::F16(s.as_ptr().wrapping_add(origin)), pitch)
-                    }
-                    None => Load::NONE,
-                };
-                let (steps, round) = (epilogue.steps, epilogue.round);
-                let results = Results { store, pitch, bias, steps, addend, round };
+                let results = results(out.pixels, pitch, &epilogue);
                 // SAFETY: the image, the weights, the bias, the addend and the results were checked
                 // above, and the results are borrowed exclusively.
                 unsafe { last.run(&image, weights, results, epilogue.finish, parallel) }
@@ -169,6 +148,35 @@ impl Conv {
             _ => Err(GemmError::Layout),
         }
     }
+
+    /// # Errors
+    /// [`GemmError`] if the weights or what follows the sums do not fit.
+    fn check(&self, weights: &[f32], epilogue: &ConvEpilogue<'_>) -> Result<(), GemmError> {
+        View::row_major(weights, 1, self.packed_len())?;
+        if let Some(bias) = epilogue.bias.filter(|b| b.len() != self.shape.outputs) {
+            return Err(GemmError::Bias { expected: self.shape.outputs, found: bias.len() });
+        }
+        match epilogue.addend {
+            Some(addend) => addend.check(self.shape.outputs, self.shape.output.iter().product()),
+            None if epilogue.steps.contains(&PointStep::PlusAddend) => Err(GemmError::Layout),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the results of a channels-last convolution go, and what is done to them.
+fn results<'e>(pixels: PixelsMut<'_>, pitch: usize, epilogue: &ConvEpilogue<'e>) -> Results<'e> {
+    let store = match pixels {
+        PixelsMut::F32(out) => Store::F32(out.as_mut_ptr()),
+        PixelsMut::F16(out) => Store::F16(out.as_mut_ptr()),
+    };
+    let bias = epilogue.bias.map_or(std::ptr::null(), <[f32]>::as_ptr);
+    let addend = match epilogue.addend {
+        Some(Addend { pixels: Pixels::F32(s), origin, pitch }) => (Load::F32(s.as_ptr().wrapping_add(origin)), pitch),
+        Some(Addend { pixels: Pixels::F16(s), origin, pitch }) => (Load::F16(s.as_ptr().wrapping_add(origin)), pitch),
+        None => Load::NONE,
+    };
+    Results { store, pitch, bias, steps: epilogue.steps, addend, round: epilogue.round }
 }
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ pub(crate) enum StepKind {
     Conv(Conv),
     /// Convolution with packed weights.
     PackedConv(PackedConv),
+    /// A convolution with packed weights and the depthwise one of its results: reads those of the
+    /// first, then those of the second but for its image.
+    ConvPair(Box<[PackedConv; 2]>),
     /// Pooling over a sliding window.
     Pool(Pool),
     /// `out[i…] = x[maps[0][i0], …]`, any storage.

@@ -245,13 +245,8 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
             },
             _ => return None,
         };
-        // Values in fp16 stay so between bounds in fp16.
-        let exact = |bound: f32| f16::from_f32(bound).to_f32() == bound;
-        let before = if made.is_empty() || matches!(made[..], [PointStep::Clamp(a, b)] if exact(a) && exact(b)) {
-            steps.last().and_then(|steps| steps.last())
-        } else {
-            made.last()
-        };
+        let before =
+            if made.iter().all(keeps_halves) { steps.last().and_then(|steps| steps.last()) } else { made.last() };
         if instruction.round && before != Some(&PointStep::Round) {
             made.push(PointStep::Round);
         }
@@ -271,6 +266,12 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
         steps.pop();
     }
     Some(steps)
+}
+
+/// True if the step leaves values in fp16 so: bounds in fp16 do.
+pub(super) fn keeps_halves(step: &PointStep) -> bool {
+    let exact = |bound: f32| f16::from_f32(bound).to_f32() == bound;
+    matches!(step, PointStep::Clamp(low, high) if exact(*low) && exact(*high))
 }
 
 /// Strides from one position to the next, from one channel to the next, and from one image to the

@@ -11,6 +11,7 @@
 
 mod arena;
 mod args;
+mod bottleneck;
 mod build;
 mod causal;
 mod chain;
@@ -69,7 +70,9 @@ pub(crate) fn lower<'a>(
 ) -> Result<LoweredPlan<'a>> {
     let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
     let steps = scale::fuse(policy, steps, &buffers);
-    let steps = chain::fuse(policy, finish::fuse(policy, steps, &buffers), &buffers);
+    let steps = finish::fuse(policy, steps, &buffers);
+    let steps = bottleneck::fuse(policy, steps, &buffers);
+    let steps = chain::fuse(policy, steps, &buffers);
     let arena_bytes = arena::assign(&mut buffers, &steps)?;
     let constant_bytes = arena::assign_constants(&mut buffers, initial.iter().chain(&steps))?;
     Ok(LoweredPlan { buffers, steps, initial, arena_bytes, constant_bytes })

@@ -60,6 +60,41 @@ pub(crate) fn packed_conv(
     tasks.end()
 }
 
+/// A convolution and the depthwise one of its results, one image after the other.
+pub(crate) fn conv_pair(
+    step: &Step,
+    pair: &[PackedConv; 2],
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
+    let (x, out) = (&step.reads[0], &step.writes[0]);
+    let [mut write, ..] = writes;
+    let mut operands = reads[1..].iter();
+    let mut stage = |packed: &'_ PackedConv| {
+        let mut floats = || match operands.next() {
+            Some(&Slice::F32(values)) => Ok(values),
+            _ => Err(broken("packed weights are not fp32")),
+        };
+        let weights = floats()?;
+        let bias = packed.bias.then(floats).transpose()?;
+        Ok((weights, bias))
+    };
+    let operands = [stage(&pair[0])?, stage(&pair[1])?];
+    let stages = [0, 1].map(|n: usize| {
+        let (packed, (weights, bias)) = (&pair[n], operands[n]);
+        let epilogue =
+            conv::ConvEpilogue { bias, round: packed.round, steps: &packed.steps, addend: None, finish: None };
+        conv::Stage { conv: &packed.conv, weights, epilogue }
+    });
+    for i in 0..x.shape[0] {
+        let image = image(x, i, &reads[0], bases[0])?;
+        let to = image_mut(out, i, &mut write, pair[1].layout)?;
+        conv::run_pair(stages, image, to).map_err(|e| failed(step, &e))?;
+    }
+    Ok(())
+}
+
 /// The values of an image that has one for each channel.
 fn channels(x: &View, i: usize, slice: &Slice<'_>, base: usize, to: &mut [f32]) -> Result<()> {
     let first = base.wrapping_add_signed(i as isize * x.stride(0));

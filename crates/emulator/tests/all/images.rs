@@ -378,6 +378,37 @@ fn convolutions_compute_activations_of_joined_channels() {
     }
 }
 
+/// An inverted bottleneck: the wide image between its layers is computed in bands.
+#[test]
+fn wide_images_between_layers_are_never_whole() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[2, 24, 40, 28], 1)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let x = plain(b, ids[0], "x")?;
+            let w = random(b, "wide_w", dtype, &[72, 24, 1, 1], 0.3)?;
+            let bias = random(b, "wide_b", dtype, &[72], 0.3)?;
+            let wide = b.conv("wide", x, w, Some(bias), &Conv::default())?;
+            let active = b.relu("active", wide)?;
+            let w = random(b, "deep_w", dtype, &[72, 1, 5, 5], 0.3)?;
+            let options = Conv { pad_type: "same", strides: vec![2, 1], groups: 72, ..Conv::default() };
+            let deep = b.conv("deep", active, w, None, &options)?;
+            let y = b.op("silu", "y", [("x", deep.into())])?;
+            Ok(vec![x, wide, active, deep, y, plain(b, y, "end")?])
+        };
+        let fused = "conv+relu+conv+silu".to_string();
+        let alone = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(5))));
+        assert!(alone.contains(&fused), "{alone:?}");
+        // An image that is also read elsewhere is stored.
+        let read = steps(&program(&inputs, |b, ids| {
+            let values = body(b, ids)?;
+            Ok(vec![values[5], values[2]])
+        }));
+        assert!(!read.contains(&fused), "{read:?}");
+        let found = law(&inputs, 2, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
 /// A block of layers over many positions: activations and sums are computed with the layers, in the
 /// order of the positions and in that of an image.
 #[test]

@@ -29,7 +29,7 @@ use crate::gemm::{
 use crate::pool;
 
 /// Positions of a task: their gathered rows of one block stay in the L2 cache.
-const POSITIONS: usize = 104;
+pub(super) const POSITIONS: usize = 104;
 
 /// The least positions of an area that sees few taps, on average.
 const FAR_AREA: usize = 16;
@@ -63,12 +63,12 @@ pub(super) struct Last {
     /// No weight is infinite, NaN or huge, so padding may be left out.
     finite: bool,
     /// The tiles of a 3 × 3 filter that is transformed.
-    winograd: Option<Winograd>,
+    pub(super) winograd: Option<Winograd>,
     /// Rectangles of positions that see the same taps, if the filter reaches so far that positions
     /// see few of them; else none.
-    areas: Vec<Area>,
+    pub(super) areas: Vec<Area>,
     /// How a depthwise convolution copies its image, if that is small.
-    small: Option<Small>,
+    pub(super) small: Option<Small>,
 }
 
 /// Positions of a task: the same columns of some rows of results, or neighbors through the rows.
@@ -179,7 +179,7 @@ impl Last {
         if few && far { areas } else { Vec::new() }
     }
 
-    fn is_depthwise(&self) -> bool {
+    pub(super) fn is_depthwise(&self) -> bool {
         self.channels == 1 && self.groups > 1
     }
 
@@ -529,36 +529,51 @@ impl Last {
         let work = (widths * self.groups).saturating_mul(self.taps.len()).max(1);
         let rows = depths * heights;
         let per_task = if parallel { (TASK / work).clamp(1, rows.div_ceil(pool::threads())) } else { rows };
-        let lanes = panel_width().1;
+        pool::for_each_range(rows, per_task, |rows| {
+            // SAFETY: the caller guarantees it, and rows have different results.
+            unsafe { self.pixel_rows(image, weights, out, finish, rows) };
+        });
+    }
+
+    /// Some rows of [`Last::pixels`].
+    ///
+    /// # Safety
+    /// As of [`Last::run`], for what these rows read and write.
+    pub(super) unsafe fn pixel_rows(
+        &self,
+        image: &Image<'_>,
+        weights: Option<&[f32]>,
+        out: Results<'_>,
+        finish: Option<Finish<'_>>,
+        rows: Range<usize>,
+    ) {
+        let (widths, lanes) = (self.output[2], panel_width().1);
         let reach = self.taps.last().map_or(1, |(_, at)| at[1] + 1);
         let together = (L1 / (reach * self.input[2] * lanes)).max(1) * lanes;
-        pool::for_each_range(rows, per_task, |rows| {
-            let mut lists = LISTS.take();
-            let Lists { segments, taps, .. } = &mut lists;
-            segments.clear();
-            taps.clear();
-            rows.clone().for_each(|row| self.segments(image, row, segments, taps));
-            for channel in (0..self.groups).step_by(together) {
-                for segment in &*segments {
-                    let job = Taps {
-                        taps: &taps[segment.taps.clone()],
-                        weights: weights.map_or(std::ptr::null(), |w| w.as_ptr().wrapping_add(channel)),
-                        pitch: self.groups,
-                        channels: together.min(self.groups - channel),
-                        count: segment.count,
-                        step: self.steps[2] as isize * strides(image.strides)[2],
-                        out: out.at(segment.place, channel),
-                    };
-                    // SAFETY: the taps of a segment are inside the image, the weights have a row
-                    // for each tap, rows have different results, and the caller guarantees the
-                    // rest.
-                    unsafe { job.run(image.pixels, segment.origin + channel as isize) };
-                }
+        let mut lists = LISTS.take();
+        let Lists { segments, taps, .. } = &mut lists;
+        segments.clear();
+        taps.clear();
+        rows.clone().for_each(|row| self.segments(image, row, segments, taps));
+        for channel in (0..self.groups).step_by(together) {
+            for segment in &*segments {
+                let job = Taps {
+                    taps: &taps[segment.taps.clone()],
+                    weights: weights.map_or(std::ptr::null(), |w| w.as_ptr().wrapping_add(channel)),
+                    pitch: self.groups,
+                    channels: together.min(self.groups - channel),
+                    count: segment.count,
+                    step: self.steps[2] as isize * strides(image.strides)[2],
+                    out: out.at(segment.place, channel),
+                };
+                // SAFETY: the taps of a segment are inside the image, the weights have a row for
+                // each tap, rows have different results, and the caller guarantees the rest.
+                unsafe { job.run(image.pixels, segment.origin + channel as isize) };
             }
-            LISTS.set(lists);
-            // SAFETY: the results of these rows have been written, and rows have different results.
-            unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
-        });
+        }
+        LISTS.set(lists);
+        // SAFETY: the results of these rows have been written.
+        unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
     }
 
     /// Calls `visit` with the index of the first channel of each pixel under the filter, in order
