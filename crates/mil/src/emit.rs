@@ -253,9 +253,9 @@ pub trait Emit {
         )
     }
 
-    /// The bits of two int32 values combined, where the integers have `width` bits, at most 32: each
-    /// is split into its bits along a new axis, which is summed again. Bit 31 is the sign; with a
-    /// smaller width the sum has no sign.
+    /// The bits of two int32 values combined, where the integers have `width` bits, at most 32:
+    /// each is split into its bits along a new axis, which is summed again. Bit 31 is the sign;
+    /// with a smaller width the sum has no sign.
     fn combined_bits(
         &mut self,
         operands: [ValueId; 2],

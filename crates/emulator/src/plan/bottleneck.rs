@@ -1,5 +1,5 @@
-//! Convolutions whose results only a depthwise convolution reads: the wide image in the middle of an
-//! inverted bottleneck.
+//! Convolutions whose results only a depthwise convolution reads: the wide image in the middle of
+//! an inverted bottleneck.
 //!
 //! The two are one step, which computes that image in bands and never stores it as a whole
 //! ([`conv::run_pair`](ferrane_host::conv::run_pair)). The result is the same, bit for bit.

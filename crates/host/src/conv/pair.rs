@@ -27,9 +27,9 @@ const LEAST: usize = 64 << 10;
 /// One of two convolutions that are computed together.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage<'a> {
-    /// The convolution.
+    /// One that was made by [`Conv::channels_last`].
     pub conv: &'a Conv,
-    /// The packed weights.
+    /// As [`Conv::pack`] has written them.
     pub weights: &'a [f32],
     /// What follows the sums. The first stage has no addend and nothing that finishes its results.
     pub epilogue: ConvEpilogue<'a>,
