@@ -148,7 +148,7 @@ impl Ports {
     }
 }
 
-fn opened(path: &Path, form: Form) -> Result<Opened, CallFailure> {
+pub(crate) fn opened(path: &Path, form: Form) -> Result<Opened, CallFailure> {
     let odd = |e: String| refused(format!("Unable to load {}: {e}", path.display()));
     let found = open(path).map_err(|e| odd(e.to_string()))?;
     if found.form == form { Ok(found) } else { Err(odd("another form".into())) }

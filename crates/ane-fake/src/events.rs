@@ -221,6 +221,19 @@ pub(crate) struct Copied(Vec<u64>);
 unsafe impl Send for Copied {}
 
 impl Copied {
+    /// Calls a block whose arguments are an object and an error.
+    pub(crate) fn answer(&self, found: Option<Object>, error: Option<Object>) {
+        type Invoke = unsafe extern "C" fn(*const c_void, *const AnyObject, *const AnyObject);
+        let pointer = |object: &Option<Object>| object.as_ref().map_or(std::ptr::null(), Retained::as_ptr);
+        let block = self.0.as_ptr().cast::<Literal>();
+        // SAFETY: the words are the copy of a block with these arguments, and the objects are alive
+        // during the call.
+        unsafe {
+            let invoke = std::mem::transmute::<unsafe extern "C" fn(*const c_void), Invoke>((*block).invoke);
+            invoke(block.cast(), pointer(&found), pointer(&error));
+        }
+    }
+
     /// Copies a block as `_Block_copy` does.
     ///
     /// # Safety

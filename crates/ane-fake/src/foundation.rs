@@ -316,12 +316,17 @@ pub(crate) fn dictionary(entries: Vec<(&str, Object)>) -> Object {
     made.into_super().into()
 }
 
+pub(crate) fn error_object(failure: CallFailure) -> Object {
+    let made: Retained<FakeError> = make!(FakeError, failure);
+    made.into_super().into()
+}
+
 /// Writes an error through an `NSError **`, autoreleased as in Cocoa.
 pub(crate) fn report(out: *mut *mut AnyObject, failure: CallFailure) {
     if out.is_null() {
         return;
     }
-    let error: Retained<FakeError> = make!(FakeError, failure);
+    let error = error_object(failure);
     // SAFETY: by the method's contract, a pointer that is not null is writable.
     unsafe { *out = Retained::autorelease_ptr(error).cast() };
 }

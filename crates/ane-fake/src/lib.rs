@@ -3,7 +3,7 @@
 //! `foundation` has the value classes, `surface` the C functions of IOSurface, `compiler` the C
 //! function that compiles to files, and the other modules the private classes, over the small
 //! Objective-C runtime of `ferrane-ane`. Programs are run by the emulator. Of Core ML there are the
-//! classes of the E5 path (`coreml`, `e5`).
+//! classes of the E5 path (`coreml`, `e5`) and of plans (`plan`).
 //!
 //! The fake is strict where the real framework is known to be: text must be a data object, the
 //! weights dictionary must exist, files must be staged, surfaces must be large enough and have the
@@ -27,6 +27,7 @@ mod foundation;
 mod instance;
 mod machine;
 mod model;
+mod plan;
 mod program;
 mod request;
 mod session;
@@ -58,6 +59,7 @@ pub fn install() {
         machine::register();
         coreml::register();
         e5::register();
+        plan::register();
         let surfaces = SurfaceFunctions {
             create: surface::create,
             base_address: surface::base_address,

@@ -152,7 +152,7 @@ mod call {
     use super::Property;
     use crate::CompileFunction;
     use crate::bind::foundation::{flag, list, map, number, text};
-    use crate::bind::{Handler, HandlerBlock, Held, Object, Wrap as _, catch};
+    use crate::bind::{Ended, Handler, HandlerBlock, Held, Object, Wrap as _, catch};
 
     pub(super) fn find() -> Result<Option<CompileFunction>> {
         #[cfg(target_vendor = "apple")]
@@ -166,9 +166,10 @@ mod call {
     struct Told(Arc<AtomicU32>);
 
     impl Handler for Told {
-        fn ended(&self, status: Option<u32>) {
-            if let Some(status) = status.filter(|s| *s != 0) {
-                self.0.store(status, Ordering::Release);
+        fn ended(&self, with: Ended) {
+            match with {
+                Ended::Status(status) if status != 0 => self.0.store(status, Ordering::Release),
+                _ => {}
             }
         }
     }

@@ -277,7 +277,7 @@ struct Ended {
 struct Told(Arc<Ended>);
 
 impl Handler for Told {
-    fn ended(&self, _status: Option<u32>) {
+    fn ended(&self, _: crate::bind::Ended) {
         let mut stand = lock(&self.0.stand);
         *stand = match *stand {
             Stand::Sent => Stand::Done,

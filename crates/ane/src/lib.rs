@@ -48,9 +48,9 @@
 //!
 //! # Where to look next
 //!
-//! [`aot`] gives a program to the compiler's C function, which writes a file. [`classes`] lists
-//! every class and method that is bound, [`facts`] what the system reports. docs/ane-bindings.md is
-//! the list with its sources.
+//! [`aot`] gives a program to the compiler's C function, which writes a file. [`compute_plan`] asks
+//! Core ML where it would run each op of a model. [`classes`] lists every class and method that is
+//! bound, [`facts`] what the system reports. docs/ane-bindings.md is the list with its sources.
 //!
 //! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C
 //! functions), `surface` (shared memory), `device` and `chain` (a surface through a handle) and
@@ -80,6 +80,7 @@ mod e5;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod events;
 pub mod isolate;
+mod plan;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
@@ -98,6 +99,7 @@ pub use compile::compiles;
 pub use doctor::{Facts, facts};
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_machine::Profile;
+pub use plan::compute_plan;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]

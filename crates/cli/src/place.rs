@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use ferrane::engine;
 use ferrane::machine::Profile;
-use ferrane::machine::placement::{PlaceOptions, Placement, PlacementDiff, core_ml_profile, place};
+use ferrane::machine::placement::{
+    Framework, PlaceOptions, Placement, PlacementDiff, core_ml_profile, place, place_planned,
+};
 
 use crate::args::PlaceArgs;
 use crate::error::{Error, Result};
@@ -37,7 +40,16 @@ fn predict(args: &PlaceArgs, file: &Path) -> Result<Placement> {
     choice.shapes.retain(|shape| shape.trim() != "default");
     let program = program::load(file, Care::Text, &choice)?.shaped(&choice, &[])?.program;
     let options = PlaceOptions { framework: args.framework, units: args.units, function: args.function.clone() };
-    let placement = place(&program, &profile, &options);
+    let placement = if args.plan {
+        if args.framework != Framework::CoreMl {
+            return Err(Error::new("--plan asks Core ML; Core AI publishes no plan"));
+        }
+        let function = args.function.as_deref().unwrap_or("main");
+        let plan = engine::compute_plan(file, function, args.units).map_err(|e| files::failed(file, e))?;
+        place_planned(&program, &plan, &profile, &options)
+    } else {
+        place(&program, &profile, &options)
+    };
     match &args.function {
         Some(name) if placement.function != *name => {
             Err(files::failed(file, format_args!("the program has no function `{name}`")))

@@ -60,9 +60,9 @@
 #![forbid(unsafe_code)]
 
 /// The engine's frameworks on this computer: what they report about themselves, their classes, the
-/// compiler.
+/// compiler, and Core ML's plan of a model.
 pub mod engine {
-    pub use ferrane_ane::{Facts, aot, classes, facts};
+    pub use ferrane_ane::{Facts, aot, classes, compute_plan, facts};
 }
 mod compare;
 pub mod model;

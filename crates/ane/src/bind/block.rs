@@ -2,7 +2,8 @@
 //!
 //! A [`HandlerBlock`] is on the caller's stack; a callee that keeps it copies it, which retains the
 //! handler, and releases the handler with the copy. The arguments of a request's handler are not
-//! documented, so [`HandlerBlock::new`] reads none; [`HandlerBlock::with_status`] reads the first.
+//! documented, so [`HandlerBlock::new`] reads none; [`HandlerBlock::with_status`] and
+//! [`HandlerBlock::with_answer`] read those that their methods declare.
 //! Additional arguments are harmless in the calling conventions of all machines with an engine.
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -10,12 +11,24 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use objc2::encode::{Encoding, RefEncode};
+use objc2::runtime::AnyObject;
+
+use super::object::{Object, retained};
 
 /// The action of a completion handler.
 pub trait Handler: Send + Sync + 'static {
-    /// Called on a thread of the framework when the operation has ended, with the status if the
-    /// block receives one.
-    fn ended(&self, status: Option<u32>);
+    /// Called on a thread of the framework when the operation has ended.
+    fn ended(&self, with: Ended);
+}
+
+/// What a block receives.
+pub enum Ended {
+    /// Nothing that is known.
+    Plain,
+    /// The compiler's status; 0 is success.
+    Status(u32),
+    /// The object that was asked for, or the error.
+    Answer(Option<Object>, Option<Object>),
 }
 
 /// The constant part of every block that is reference-counted.
@@ -29,6 +42,7 @@ struct Descriptor {
 
 type Invoke = unsafe extern "C" fn(*const c_void);
 type WithStatus = unsafe extern "C" fn(*const c_void, u32);
+type WithAnswer = unsafe extern "C" fn(*const c_void, *mut AnyObject, *mut AnyObject);
 
 /// A block on the stack that calls a handler.
 #[repr(C)]
@@ -94,6 +108,12 @@ impl HandlerBlock<'_> {
         HandlerBlock::calling(held, unsafe { std::mem::transmute::<WithStatus, Invoke>(invoke_with_status) })
     }
 
+    /// A block whose arguments are an object and an `NSError`, one of which is nil.
+    pub fn with_answer(held: &Arc<Held>) -> HandlerBlock<'_> {
+        // SAFETY: as in `with_status`; here the method declares two objects.
+        HandlerBlock::calling(held, unsafe { std::mem::transmute::<WithAnswer, Invoke>(invoke_with_answer) })
+    }
+
     fn calling(held: &Arc<Held>, invoke: Invoke) -> HandlerBlock<'_> {
         let descriptor = &raw const DESCRIPTOR;
         let held = Arc::as_ptr(held);
@@ -113,13 +133,20 @@ unsafe extern "C" fn invoke(block: *const c_void) {
     // SAFETY: `block` is a `HandlerBlock` or a copy of it; either one holds a reference of the
     // handler, so `held` is valid during the call.
     let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
-    held.0.ended(None);
+    held.0.ended(Ended::Plain);
 }
 
 unsafe extern "C" fn invoke_with_status(block: *const c_void, status: u32) {
     // SAFETY: as in `invoke`: `block` holds a reference of the handler during the call.
     let held = unsafe { &*(*block.cast::<HandlerBlock<'_>>()).held };
-    held.0.ended(Some(status));
+    held.0.ended(Ended::Status(status));
+}
+
+unsafe extern "C" fn invoke_with_answer(block: *const c_void, found: *mut AnyObject, error: *mut AnyObject) {
+    // SAFETY: as in `invoke`; the objects are nil or alive during the call.
+    let (held, found, error) =
+        unsafe { (&*(*block.cast::<HandlerBlock<'_>>()).held, retained(found), retained(error)) };
+    held.0.ended(Ended::Answer(found, error));
 }
 
 unsafe extern "C" fn copy(_to: *mut c_void, from: *const c_void) {

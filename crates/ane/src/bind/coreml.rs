@@ -5,12 +5,13 @@
 //! apple-runtime §12, whose types come from published class listings.
 
 use std::ffi::c_void;
+use std::path::{Path, PathBuf};
 
-use ferrane_device::Result;
+use ferrane_device::{Error, ErrorKind, Result};
 use objc2::encode::{Encode, Encoding};
 
 use super::class;
-use super::foundation::{List, Map, Text, Url};
+use super::foundation::{List, Map, Text, Url, url};
 use super::object::{Arg, Object};
 use super::{BoundClass, Method};
 
@@ -35,6 +36,8 @@ unsafe impl Encode for NoBlock {
 pub enum ComputeUnits {
     /// The CPU, and no other unit.
     Cpu = 0,
+    /// The CPU, the GPU and the engine.
+    All = 2,
     /// The CPU and the engine.
     CpuAndEngine = 3,
 }
@@ -159,6 +162,32 @@ pub(super) fn methods() -> Vec<&'static Method> {
         PredictionOptions::methods(),
     ];
     lists.into_iter().flatten().collect()
+}
+
+impl Configuration {
+    /// The configuration for these units.
+    ///
+    /// # Errors
+    /// Core ML returned nil, raised an exception or lacks a method.
+    pub fn of(units: ComputeUnits) -> Result<Configuration> {
+        let configuration = Configuration::new()??;
+        configuration.set_compute_units(units as isize)?;
+        Ok(configuration)
+    }
+}
+
+impl CoreModel {
+    /// Compiles a package or model, and gives the path of the temporary folder with the result,
+    /// which the caller owns.
+    ///
+    /// # Errors
+    /// Core ML refuses the model, or as [`url`].
+    pub fn compiled(source: &Path) -> Result<PathBuf> {
+        let compiled = CoreModel::compile(&url(source)?)?.path()?;
+        let compiled =
+            compiled.ok_or_else(|| Error::new(ErrorKind::System, "Core ML gives no path of a compiled model"))?;
+        Ok(PathBuf::from(compiled.read()?))
+    }
 }
 
 impl Arg for NoBlock {

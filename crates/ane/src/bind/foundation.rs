@@ -1,6 +1,7 @@
 //! Foundation's values: conversion from and to Rust, and errors.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
 
 use ferrane_device::{Error, ErrorKind, Result};
 use objc2::runtime::AnyObject;
@@ -119,6 +120,23 @@ pub fn text(text: &str) -> Result<Text> {
     let text = CString::new(text)
         .map_err(|e| Error::new(ErrorKind::InvalidProgram, "a name holds a zero byte").with_source(e))?;
     Text::with_utf8(text.as_ptr())?
+}
+
+/// A path as a string object.
+///
+/// # Errors
+/// As [`text`]; [`ErrorKind::System`] for a path that is not UTF-8.
+pub fn path_text(path: &Path) -> Result<Text> {
+    let odd = || Error::new(ErrorKind::System, format!("the path {} is not UTF-8", path.display()));
+    text(path.to_str().ok_or_else(odd)?)
+}
+
+/// The URL of a file or folder.
+///
+/// # Errors
+/// As [`path_text`], or Foundation returned nil.
+pub fn url(path: &Path) -> Result<Url> {
+    Url::file(&path_text(path)?)?
 }
 
 /// A data object with a copy of the bytes.

@@ -24,9 +24,10 @@ mod machine;
 mod method;
 mod model;
 mod object;
+pub mod plan;
 mod request;
 
-pub use block::{Handler, HandlerBlock, Held};
+pub use block::{Ended, Handler, HandlerBlock, Held};
 pub use chaining::{Buffer, ChainingRequest, InputBuffersReady, OutputSetEnqueue, OutputSets};
 pub use client::{Client, VirtualClient};
 pub use events::{SharedEvent, SharedEvents, SignalEvent, WaitEvent};
@@ -75,6 +76,7 @@ pub fn table() -> Vec<&'static Method> {
         SharedEvents::methods(),
         coreml::methods(),
         e5::methods(),
+        plan::methods(),
         foundation::methods(),
     ];
     lists.into_iter().flatten().collect()

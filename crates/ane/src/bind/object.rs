@@ -18,8 +18,8 @@ pub struct Object(Retained<AnyObject>);
 // SAFETY: wrapped objects are Foundation values, which never change after construction, and the
 // engine's clients, models, requests and surface objects, which published programs compile and
 // evaluate from several threads at once (apple-runtime §2). Of Core ML they are engines, which
-// accept predictions from several threads, and values, options and configurations, which this crate
-// does not modify once they are in use. Reference counts are atomic.
+// accept predictions from several threads, and values, plans, options and configurations, which
+// this crate does not modify once they are in use. Reference counts are atomic.
 unsafe impl Send for Object {}
 // SAFETY: as for `Send`: the objects are immutable or documented for concurrent use.
 unsafe impl Sync for Object {}
@@ -150,7 +150,7 @@ macro_rules! plain {
     };
 }
 
-plain!(i8, i32, u32, i64, u64, isize, usize);
+plain!(i8, i32, u32, i64, u64, isize, usize, f64);
 plain!(*const c_char, *const c_void, *mut c_void, *const *const AnyObject, *mut u32);
 
 impl Arg for &IoSurface {

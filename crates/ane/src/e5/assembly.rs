@@ -1,6 +1,6 @@
 //! Compiles a program to engines: the first seven steps of the published recipe.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrane_device::staging::Staged;
@@ -12,7 +12,7 @@ use ferrane_mil::{Function, Program};
 use super::E5Context;
 use crate::bind::coreml::{ComputeUnits, Configuration, CoreModel, Description};
 use crate::bind::e5::{Compilation, Container, Engine, Library};
-use crate::bind::foundation::{Map, Text, Url, text};
+use crate::bind::foundation::{Map, Text, path_text, text, url};
 use crate::{cache, compile};
 
 /// The argument of `prepareWithConcurrencyHint:` in the recipe.
@@ -43,21 +43,6 @@ fn none<T>(made: Option<T>, what: &str) -> Result<T> {
     made.ok_or_else(|| Error::new(ErrorKind::System, format!("Core ML makes no {what}")))
 }
 
-fn configuration(units: ComputeUnits) -> Result<Configuration> {
-    let configuration = Configuration::new()??;
-    configuration.set_compute_units(units as isize)?;
-    Ok(configuration)
-}
-
-fn path_text(path: &Path) -> Result<Text> {
-    let odd = || Error::new(ErrorKind::System, format!("the path {} is no text", path.display()));
-    text(path.to_str().ok_or_else(odd)?)
-}
-
-fn url(path: &Path) -> Result<Url> {
-    Url::file(&path_text(path)?)?
-}
-
 /// The names of features, sorted.
 fn names(features: &Map) -> Result<Vec<String>> {
     let keys = features.keys()??.elements()?.into_iter();
@@ -77,8 +62,7 @@ impl Borrowed {
         let name = format!("ports-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let package = folder.join(&name).with_extension("mlpackage");
         write_package(&outline, &package, &WriteOptions::default()).map_err(|e| bad(e.to_string()))?;
-        let compiled = CoreModel::compile(&url(&package)?)?.path()?;
-        let compiled = PathBuf::from(none(compiled, "path of a compiled model")?.read()?);
+        let compiled = CoreModel::compiled(&package)?;
         // The result is in a temporary folder of Core ML; the caller must move it.
         let model = folder.join(&name).with_extension("mlmodelc");
         std::fs::rename(&compiled, &model).map_err(|e| {
@@ -86,7 +70,7 @@ impl Borrowed {
             Error::new(ErrorKind::System, message).with_source(e)
         })?;
         // Loaded only for its description, so on the CPU.
-        let loaded = CoreModel::load(&url(&model)?, &self::configuration(ComputeUnits::Cpu)?)?;
+        let loaded = CoreModel::load(&url(&model)?, &Configuration::of(ComputeUnits::Cpu)?)?;
         let description = loaded.description()??;
         let ports = |ids: &[ferrane_mil::ValueId]| {
             let mut names: Vec<String> = ids.iter().map(|v| function.value(*v).name.clone()).collect();
@@ -115,7 +99,7 @@ impl Assembly {
         let key = format!("e5-{}", cache::key(&mil, &weights, &system.chip, &system.build, 0));
         let staged = Staged::new(&std::env::temp_dir(), &key, &mil, &weights, false)?;
 
-        let configuration = configuration(ComputeUnits::CpuAndEngine)?;
+        let configuration = Configuration::of(ComputeUnits::CpuAndEngine)?;
         configuration.set_e5_usage(E5_USAGE)?;
         let borrow = |f| Borrowed::of(f, staged.folder(), &configuration);
         let borrowed = program.functions.iter().map(borrow).collect::<Result<Vec<_>>>()?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ferrane_ane::bind::foundation::{List, Map, Url, data, list, map, number, text};
 use ferrane_ane::bind::{
-    Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, Handler, HandlerBlock, Held, InMemoryModel,
+    Buffer, ChainingRequest, Client, Descriptor, DeviceInfo, Ended, Handler, HandlerBlock, Held, InMemoryModel,
     InputBuffersReady, IoSurface, Model, Object, OutputSetEnqueue, OutputSets, PerformanceStats, Request, SharedEvent,
     SharedEvents, SignalEvent, SurfaceObject, SurfacesMapper, WaitEvent, Weight, Wrap as _, table,
 };
@@ -134,7 +134,7 @@ fn clients_take_the_model_inside() {
 struct Silence;
 
 impl Handler for Silence {
-    fn ended(&self, _status: Option<u32>) {}
+    fn ended(&self, _: Ended) {}
 }
 
 #[test]

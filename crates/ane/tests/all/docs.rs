@@ -28,6 +28,11 @@ that such a request is evaluated asynchronously, and that one without a completi
 events has one (`ane?fences=…`). No published program has run a chain of MIL text to its end, so a chain that is refused runs step by
 step, and the device's notes say why (`ane?chain=…`).
 
+## Plans
+
+`ferrane place --plan` and `ferrane::engine::compute_plan` ask Core ML where it would run each op of a model (`MLComputePlan`, public
+since macOS 14.4). The class of a device says which processor it is.
+
 ## Compiling to a file
 
 `ferrane compile --aot` and `ferrane::engine::aot` call `ANECCompile`, a C function of ANECompiler.framework, in this process; on the

@@ -12,5 +12,6 @@ mod flow;
 mod life;
 mod names;
 mod path;
+mod plan;
 mod rest;
 mod ways;

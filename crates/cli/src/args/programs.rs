@@ -454,6 +454,7 @@ Examples:
   ferrane place net.mil --machine m4                       each op: eligible, preferred, where it probably runs
   ferrane place net.mlpackage --units all --json           as one JSON object
   ferrane place net.mlpackage --record now.json            and keep the placement in a file
+  ferrane place net.mlpackage --plan --record real.json    on a Mac: what Core ML itself plans
   ferrane place --diff then.json now.json                  status 1 if an op left the engine")]
 pub struct PlaceArgs {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc or .onnx.
@@ -475,6 +476,10 @@ pub struct PlaceArgs {
     /// the package's description].
     #[arg(long = "shape", value_name = "NAME=DIMS")]
     pub shapes: Vec<String>,
+    /// Ask Core ML for its plan instead of predicting it: on a Mac, for a package or a compiled
+    /// model. Core ML compiles the model first, which can take minutes.
+    #[arg(long, conflicts_with = "diff")]
+    pub plan: bool,
     /// Write the placement to a file, which --diff reads.
     #[arg(long, value_name = "FILE", conflicts_with = "diff")]
     pub record: Option<PathBuf>,

@@ -57,3 +57,13 @@ fn what_cannot_be_placed_is_refused() {
     place.run("place net.mil --function absent").refused(1, &["absent"]);
     place.run("place net.mil --framework tflite").refused(2, &["coreml, coreai"]);
 }
+
+/// Core ML's plan needs a Mac; elsewhere the command says so.
+#[cfg(not(target_vendor = "apple"))]
+#[test]
+fn a_plan_comes_from_a_mac() {
+    let place = Place::new();
+    place.write("net.mil", NET);
+    place.run("place net.mil --plan").refused(1, &["Core ML, a framework of macOS; this is"]);
+    place.run("place net.mil --plan --framework coreai").refused(1, &["Core AI publishes no plan"]);
+}

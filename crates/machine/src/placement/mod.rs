@@ -25,6 +25,7 @@ mod first_load;
 mod model;
 mod options;
 mod place;
+mod planned;
 mod published;
 mod record;
 mod report;
@@ -37,6 +38,7 @@ pub use first_load::{FirstLoad, PublishedLoad, published_loads};
 pub use model::{AssumedRates, FittedPreference, Fp32Casts, NeverOnEngine, PreferenceModel};
 pub use options::{AllowedUnits, Framework, PlaceOptions, Processor, UnknownWord};
 pub use place::{core_ml_profile, place, place_with};
+pub use planned::{PlannedOp, place_planned};
 pub use published::{
     CaseBlock, CaseOp, PlacementSource, PreparedPlacement, PublishedPlacement, PublishedPlacementError,
     PublishedPlacements,

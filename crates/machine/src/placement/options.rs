@@ -63,6 +63,8 @@ words! {
         Engine = "engine",
         /// The CPU.
         Cpu = "cpu",
+        /// The GPU.
+        Gpu = "gpu",
         /// The CPU or the GPU; which of them is not predicted.
         CpuOrGpu = "cpu-or-gpu",
     }

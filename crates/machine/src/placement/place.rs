@@ -53,15 +53,20 @@ pub fn place_with(
     options: &PlaceOptions,
     model: Option<&PreferenceModel>,
 ) -> Placement {
-    let named = options.function.as_deref().unwrap_or("main");
-    let position = program.functions.iter().position(|f| f.name == named);
-    match position.or((!program.functions.is_empty() && options.function.is_none()).then_some(0)) {
+    match function_of(program, options) {
         Some(index) => {
             let reasons = ineligible(program, index, profile, model);
-            place_known(&program.functions[index], &reasons, profile, options, model)
+            place_known(&program.functions[index], &reasons, profile, options, model, None)
         }
         None => empty(profile, options),
     }
+}
+
+/// The index of the function that is placed, if the program has it.
+pub(super) fn function_of(program: &Program, options: &PlaceOptions) -> Option<usize> {
+    let named = options.function.as_deref().unwrap_or("main");
+    let position = program.functions.iter().position(|f| f.name == named);
+    position.or((!program.functions.is_empty() && options.function.is_none()).then_some(0))
 }
 
 fn empty(profile: &Profile, options: &PlaceOptions) -> Placement {
@@ -80,21 +85,29 @@ fn empty(profile: &Profile, options: &PlaceOptions) -> Placement {
     }
 }
 
-/// The placement of a function whose ineligible ops are known.
+/// The placement of a function whose ineligible ops are known. With a plan, processors by the name
+/// of each op's first result, nothing is predicted.
 pub(super) fn place_known(
     function: &Function,
     reasons: &HashMap<OpId, Ineligibility>,
     profile: &Profile,
     options: &PlaceOptions,
     model: Option<&PreferenceModel>,
+    plan: Option<&HashMap<&str, Processor>>,
 ) -> Placement {
     let decider = Decider::new(function, profile, options, model, reasons);
-    let decision = decider.decide(&decider.eligible);
+    let decision = plan.map_or_else(|| decider.decide(&decider.eligible), |plan| decider.planned(plan));
     let mut placement = Placement { function: function.name.clone(), ..empty(profile, options) };
     placement.ops = decider.ops(&decision, reasons);
+    if let Some(plan) = plan {
+        for op in &mut placement.ops {
+            op.runs_on = plan.get(op.name.as_str()).copied();
+            op.preferred = op.runs_on;
+        }
+    }
     (placement.segments, placement.transfers) = decider.costs(&decision, &placement.ops, profile);
     placement.ops.iter_mut().zip(decider.numbers(&decision)).for_each(|(op, number)| op.segment = number);
-    placement.change = decider.change(&decision, reasons);
+    placement.change = if plan.is_none() { decider.change(&decision, reasons) } else { None };
     placement.first_load = FirstLoad::of(decider.engine_weights(&placement.ops));
     placement
 }
@@ -178,6 +191,21 @@ impl<'a> Decider<'a> {
         decided
     }
 
+    /// What a plan says, op by op.
+    fn planned(&self, plan: &HashMap<&str, Processor>) -> Vec<OpDecision> {
+        let one = |id: &OpId| {
+            let place = plan.get(self.name(*id));
+            let on_engine = place == Some(&Processor::Engine);
+            OpDecision { on_engine, engine: place.map(|_| f64::from(u8::from(on_engine))) }
+        };
+        self.graph.ops.iter().map(one).collect()
+    }
+
+    /// The name of an op's first result.
+    fn name(&self, id: OpId) -> &str {
+        self.function.op(id).outputs.first().map_or("", |v| &self.function.value(*v).name)
+    }
+
     fn ops(&self, decision: &[OpDecision], reasons: &HashMap<OpId, Ineligibility>) -> Vec<PlacedOp> {
         let otherwise = self.options.units.otherwise();
         let processor = |on: bool| if on { Processor::Engine } else { otherwise };
@@ -191,7 +219,7 @@ impl<'a> Decider<'a> {
             let known = engine.is_some_and(|p| p.max(1.0 - p) >= PlacedOp::KNOWN);
             let runs_on = if ineligible.is_some() { Some(otherwise) } else { known.then(|| processor(on_engine)) };
             PlacedOp {
-                name: op.outputs.first().map_or_else(String::new, |v| self.function.value(*v).name.clone()),
+                name: self.name(*id).to_owned(),
                 op: op.name.clone(),
                 ineligible,
                 preferred,
@@ -313,10 +341,7 @@ impl<'a> Decider<'a> {
             let Some(reason) = members.first().and_then(|&i| reasons.get(&self.graph.ops[i])).filter(|_| better) else {
                 continue;
             };
-            let name = |&i: &usize| {
-                let op = self.function.op(self.graph.ops[i]);
-                op.outputs.first().map_or_else(String::new, |v| self.function.value(*v).name.clone())
-            };
+            let name = |&i: &usize| self.name(self.graph.ops[i]).to_owned();
             best = Some(PlacementChange {
                 reason: reason.clone(),
                 replace: members.iter().map(name).collect(),

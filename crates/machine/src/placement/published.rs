@@ -220,7 +220,7 @@ impl PreparedPlacement {
     /// Places the program of the case.
     pub fn place(&self, model: &PreferenceModel) -> Placement {
         let options = PlaceOptions { framework: Framework::CoreMl, units: self.case.units, function: None };
-        place_known(&self.program.functions[0], &self.reasons, &self.profile, &options, Some(model))
+        place_known(&self.program.functions[0], &self.reasons, &self.profile, &options, Some(model), None)
     }
 
     /// The number of ops that the source reports.
