@@ -5,9 +5,10 @@ use std::path::Path;
 
 use clap::Command;
 use ferrane::diag::did_you_mean;
-use ferrane::mil::package::{Description, Form, WriteOptions, Written, write_as};
+use ferrane::mil::package::{Description, Form, WriteOptions, Written};
 use ferrane::mil::passes::{self, Pipeline, Report};
 use ferrane::mil::{Opset, Program, level, print};
+use ferrane::model::write_as;
 use ferrane::onnx;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ const LISTED: usize = 20;
 pub fn describe(command: Command) -> Command {
     let mut text = String::from(
         "Examples:\n  ferrane convert model.mlpackage -o model.mil --force\n  ferrane convert model.mil -o model.mlpackage --optimize\n  \
-         ferrane convert model.mil -o older.mil --opset ios16 --dialect verbose\n  ferrane convert model.mlpackage -o -\n\nPasses:\n",
+         ferrane convert model.mil -o older.mil --opset ios16 --dialect verbose\n  ferrane convert model.mlpackage -o -\n  ferrane convert model.mlpackage -o model.aimodel\n\nPasses:\n",
     );
     for pass in passes::all() {
         let _ = writeln!(text, "  {:24} {}", pass.name, pass.doc);

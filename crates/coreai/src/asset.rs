@@ -91,6 +91,26 @@ impl Asset {
     }
 }
 
+/// The `metadata.json` of a model that Ferrane makes now.
+pub fn metadata() -> serde_json::Value {
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let producer = concat!("Ferrane ", env!("CARGO_PKG_VERSION"));
+    serde_json::json!({"assetVersion": "2.0", "producer": producer, "creationDate": date(seconds)})
+}
+
+/// Seconds since 1970 as `20261125T000000Z`.
+fn date(seconds: u64) -> String {
+    // Days of the Gregorian calendar, counted in years that begin in March.
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let (day, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
 /// Writes a folder, which is made if it does not exist: the program, its hash and `metadata`.
 ///
 /// # Errors
@@ -113,6 +133,13 @@ pub fn write(path: impl AsRef<Path>, program: &Bytecode<'_>, metadata: &serde_js
 mod tests {
     use super::*;
     use crate::build::Builder;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "19700101T000000Z");
+        assert_eq!(date(951_782_400), "20000229T000000Z");
+        assert_eq!(date(1_798_761_599), "20261231T235959Z");
+    }
 
     #[test]
     fn a_folder_is_written_and_opened() {

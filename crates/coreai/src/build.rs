@@ -38,10 +38,17 @@ pub struct Graph {
     name: String,
     inputs: Vec<String>,
     block: Block,
+    /// Blocks around the open one, the outermost first.
+    around: Vec<Block>,
     types: HashMap<ValueId, TypeId>,
 }
 
 impl Graph {
+    /// The type of a value of the function.
+    pub fn ty(&self, value: ValueId) -> Option<TypeId> {
+        self.types.get(&value).copied()
+    }
+
     /// The values of the inputs.
     pub fn inputs(&self) -> Vec<ValueId> {
         self.block.arguments.iter().map(|argument| argument.definition.value).collect()
@@ -167,6 +174,25 @@ impl<'a> Builder<'a> {
         self.ty(2, vec![Field::Signeds(extents), Field::Type(element)])
     }
 
+    /// The type of a tensor of `nonzero` elements at the places where a mask has ones.
+    pub fn sparse(&mut self, shape: &[u64], element: ElementType, nonzero: u64) -> TypeId {
+        let numbers = [0, 1, 1, 0, nonzero].map(Field::Unsigned);
+        let encoding = self.attribute(21, numbers.to_vec());
+        let element = self.ty(element.kind().map_or(6, |kind| kind.code), Vec::new());
+        let extents = shape.iter().map(|&n| n as i64).collect();
+        self.ty(3, vec![Field::Signeds(extents), Field::Type(element), Field::Attribute(encoding)])
+    }
+
+    /// The type of a state that holds a tensor of this type.
+    pub fn handle(&mut self, tensor: TypeId) -> TypeId {
+        self.ty(31, vec![Field::Type(tensor)])
+    }
+
+    /// The type of an order of accesses to states.
+    pub fn token(&mut self) -> TypeId {
+        self.ty(32, Vec::new())
+    }
+
     fn integer(&mut self, value: u64, width: u64) -> AttributeId {
         self.attribute(2, vec![Field::Unsigned(width), Field::Byte(1), Field::Bits(value)])
     }
@@ -242,6 +268,7 @@ impl<'a> Builder<'a> {
             name: name.to_string(),
             inputs: inputs.iter().map(|(name, _)| name.to_string()).collect(),
             block: Block::default(),
+            around: Vec::new(),
             types: HashMap::new(),
         };
         for (_, ty) in inputs {
@@ -265,19 +292,70 @@ impl<'a> Builder<'a> {
         properties: &[(&str, AttributeId)],
         result: TypeId,
     ) -> ValueId {
+        self.ops(graph, name, operands, properties, &[result], Vec::new())[0]
+    }
+
+    /// Adds an operation as [`Builder::op`] does, with any number of results and with blocks, each
+    /// of which is a region. coreai-core 1.0.0b3 does not load operations such as `relu_v1` and
+    /// `broadcasting_add_v1` without the block that states what they compute.
+    ///
+    /// # Panics
+    /// As [`Builder::op`].
+    pub fn ops(
+        &mut self,
+        graph: &mut Graph,
+        name: &str,
+        operands: &[ValueId],
+        properties: &[(&str, AttributeId)],
+        results: &[TypeId],
+        blocks: Vec<Block>,
+    ) -> Vec<ValueId> {
         assert!(ops::op_named(name).is_some(), "there is no operation `{name}`");
-        let value = self.value();
+        let results: Vec<Definition> = results.iter().map(|&ty| Definition { value: self.value(), ty }).collect();
+        graph.types.extend(results.iter().map(|result| (result.value, result.ty)));
+        let values = results.iter().map(|result| result.value).collect();
         let mut operation = BytecodeOp {
             operands: operands.to_vec(),
-            results: vec![Definition { value, ty: result }],
+            results,
+            // Only branches and loops see the values around their blocks.
+            isolated: !blocks.is_empty() && !name.starts_with("controlflow."),
+            regions: blocks.into_iter().map(|block| Region { blocks: vec![block] }).collect(),
             ..self.operation(name)
         };
         if !properties.is_empty() || ops::op_named(name).is_some_and(|op| !op.properties.is_empty()) {
             operation.properties = Some(self.properties(name, properties));
         }
         graph.block.operations.push(operation);
-        graph.types.insert(value, result);
-        value
+        values
+    }
+
+    /// Begins a block with these arguments: operations are added to it until it is closed. Values
+    /// of the blocks around it may be used in blocks of branches and loops.
+    pub fn open_block(&mut self, graph: &mut Graph, arguments: &[TypeId]) -> Vec<ValueId> {
+        let location = Some(self.operation("dataflow.graph_v1").location);
+        let mut block = Block::default();
+        for &ty in arguments {
+            let value = self.value();
+            block.arguments.push(Argument { definition: Definition { value, ty }, location });
+            graph.types.insert(value, ty);
+        }
+        let values = block.arguments.iter().map(|argument| argument.definition.value).collect();
+        graph.around.push(std::mem::replace(&mut graph.block, block));
+        values
+    }
+
+    /// Ends the block that was opened last with an operation that gives its results, such as
+    /// `dataflow.yield_v1`.
+    ///
+    /// # Panics
+    /// If no block was opened.
+    pub fn close_block(&mut self, graph: &mut Graph, terminator: &str, values: &[ValueId]) -> Block {
+        let end = BytecodeOp { operands: values.to_vec(), ..self.operation(terminator) };
+        graph.block.operations.push(end);
+        match graph.around.pop() {
+            Some(around) => std::mem::replace(&mut graph.block, around),
+            None => panic!("no block of `{}` was opened", graph.name),
+        }
     }
 
     /// A constant from the little-endian bytes of its elements, stored with the operation.
@@ -311,7 +389,7 @@ impl<'a> Builder<'a> {
     /// # Panics
     /// If an output is no value of the function.
     pub fn output(&mut self, graph: Graph, outputs: &[(&str, ValueId)]) {
-        let Graph { name, inputs, mut block, types } = graph;
+        let Graph { name, inputs, mut block, types, .. } = graph;
         let values = outputs.iter().map(|(_, value)| *value).collect();
         let end = BytecodeOp { operands: values, ..self.operation("dataflow.output_v1") };
         block.operations.push(end);

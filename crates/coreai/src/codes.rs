@@ -24,6 +24,9 @@ pub const UNKNOWN_VALUE: Code = Code(909);
 /// An operation contradicts itself.
 pub const INVALID: Code = Code(910);
 
+/// Core AI cannot express an op of MIL.
+pub const NO_COUNTERPART: Code = Code(911);
+
 /// Every code of the crate, in ascending order.
 pub const ALL: &[Code] = &[
     NOT_BYTECODE,
@@ -36,4 +39,5 @@ pub const ALL: &[Code] = &[
     UNMAPPED,
     UNKNOWN_VALUE,
     INVALID,
+    NO_COUNTERPART,
 ];

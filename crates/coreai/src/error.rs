@@ -74,18 +74,18 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A part of a model that has no program.
+/// A part of a model that has no program, or a part of a program that has no model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
     /// The stable code of the reason.
     pub code: Code,
-    /// The function, and the line of the source that wrote the operation if the file has it; or the
-    /// name of an input.
+    /// The function, and the line of the source that wrote the operation if the file has it, or the
+    /// name of its first result; or the name of an input.
     pub subject: String,
-    /// The operation as it is named in the file (`primitive.real_part_v1`), or `input`.
+    /// The operation as it is named in the file (`primitive.real_part_v1`) or in MIL, or `input`.
     pub operation: String,
-    /// Why it has no program, and what to do about it.
+    /// Why it has no counterpart, and what to do about it.
     pub reason: String,
 }
 
@@ -95,9 +95,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Everything in a model that has no program, in the order of its operations.
+/// Everything that a conversion refuses, in the order of the operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusals {
+    /// What the refusals prevent: `the model has no program`.
+    pub headline: &'static str,
     /// One entry for each operation or input; never empty.
     pub all: Vec<Refusal>,
 }
@@ -118,7 +120,7 @@ impl Refusals {
 
 impl fmt::Display for Refusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the model has no program:")?;
+        write!(f, "{}:", self.headline)?;
         for refusal in self.all.iter().take(LISTED) {
             write!(f, "\n  {refusal}")?;
         }

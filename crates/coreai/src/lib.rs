@@ -2,7 +2,8 @@
 //!
 //! A model is a folder ([`Asset`]). Its program is MLIR bytecode ([`bytecode`]) of one dialect,
 //! `aicode`, which [`dialect`] decodes. [`text`] prints a program as Apple's tools do, [`build`]
-//! makes and changes programs. [`Asset::to_mil`] makes a program of MIL, which runs on any device.
+//! makes and changes programs. [`Asset::to_mil`] makes a program of MIL, which runs on any device;
+//! [`to_coreai`] makes a model of such a program.
 //!
 //! ```
 //! use ferrane_coreai::build::Builder;
@@ -50,6 +51,7 @@ mod error;
 mod lower;
 mod opened;
 mod options;
+mod raise;
 pub mod summary;
 pub mod text;
 
@@ -59,3 +61,4 @@ pub use error::{Error, Refusal, Refusals, Result};
 pub use lower::operations;
 pub use opened::{is_model, open_checked};
 pub use options::ConversionOptions;
+pub use raise::{ops, to_coreai};

@@ -13,10 +13,11 @@ use ferrane_coreai as coreai;
 use ferrane_device::{Call, Device, Error, Returned, Tensors};
 use ferrane_diag::{Diagnostics, Source, did_you_mean};
 use ferrane_emulator::audit::{Audit, AuditOptions, audit};
+use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_mil::classifier::{self, Classifier, Label};
 use ferrane_mil::package::{
     self, Care, Checked, ColorSpace, Description, FeatureType, Form, PackageError, ShapeChoice, ShapeError,
-    choose_shapes, input_shapes,
+    WriteOptions, Written, choose_shapes, input_shapes,
 };
 use ferrane_mil::{Constant, Function, MilError, Program, specialize};
 use ferrane_onnx as onnx;
@@ -50,6 +51,14 @@ pub enum ModelError {
         path: PathBuf,
         /// What is wrong with it.
         source: coreai::Error,
+    },
+    /// A program that Core AI cannot express.
+    #[error("{}: {refusals}", .path.display())]
+    NoCoreAi {
+        /// Path of the model that was to be written.
+        path: PathBuf,
+        /// Every op without a counterpart, with its reason.
+        refusals: coreai::Refusals,
     },
     /// A program with errors, or a model that MIL cannot express. The message lists them.
     #[error("{}: the program is not right:\n{}", .text.name(), .diagnostics.render(.text, false).trim_end())]
@@ -201,6 +210,54 @@ pub fn open_checked(path: impl AsRef<Path>, care: Care, options: &ModelOptions) 
         }
         found => Ok(found?),
     }
+}
+
+/// Writes a program in the form of the caller's choice: as [`package::write_as`] does, and also as
+/// a Core AI model, whose compressed constants the emulator computes where Core AI has no form for
+/// them.
+///
+/// ```
+/// use ferrane::mil::package::{Form, WriteOptions};
+/// use ferrane::model::{ModelOptions, open_checked, write_as};
+/// # use ferrane::mil::{Builder, DataType, Opset, Type, package::Care};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("model.aimodel");
+/// # let mut b = Builder::new("main", Opset::IOS18);
+/// # let x = b.input("x", Type::tensor(DataType::Fp16, &[1, 4]))?;
+/// # let y = b.op("relu", "y", [("x", x.into())])?;
+/// # let program = b.finish(&[("y", y)])?;
+/// write_as(&program, &path, Form::of_target(&path)?, &WriteOptions::default())?;
+/// let back = open_checked(&path, Care::Form, &ModelOptions::default())?;
+/// assert!(back.program.is_some());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ModelError::Package`]; for a Core AI model [`ModelError::NoCoreAi`] and
+/// [`ModelError::CoreAi`].
+pub fn write_as(
+    program: &Program,
+    path: impl AsRef<Path>,
+    form: Form,
+    options: &WriteOptions<'_>,
+) -> Result<Written, ModelError> {
+    let path = path.as_ref();
+    if form != Form::CoreAi {
+        return Ok(package::write_as(program, path, form, options)?);
+    }
+    if !options.overwrite && path.symlink_metadata().is_ok() {
+        return Err(PackageError::Exists { path: path.to_path_buf() }.into());
+    }
+    let emulator = Emulator::new(EmulatorOptions::default());
+    let model = coreai::to_coreai(program, &emulator)
+        .map_err(|refusals| ModelError::NoCoreAi { path: path.to_path_buf(), refusals })?;
+    coreai::asset::write(path, &model, &coreai::asset::metadata())
+        .map_err(|source| ModelError::CoreAi { path: path.to_path_buf(), source })?;
+    let dropped = options.description.map(|_| "a Core AI model holds names and types alone".to_string());
+    Ok(Written { files: vec![path.to_path_buf()], dropped })
 }
 
 /// The program of a model file, and what came with it.

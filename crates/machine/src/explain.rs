@@ -297,6 +297,11 @@ const COREAI: &[(u16, &str, &str)] = &[
         "operation that contradicts itself",
         "An operation of the model gets operands that do not fit it, or returns a tensor of another type than it states. A file that coreai-core verified has none; the file was changed, or its version is not known.",
     ),
+    (
+        911,
+        "op that Core AI cannot express",
+        "Core AI has no operation for the op, no short composition of operations computes it, or it gets operands of a form that the operations do not take. The message names the op and the reason. docs/coreai.md lists the ops without a counterpart; `ferrane convert` can write the program as a package instead.",
+    ),
 ];
 
 /// Every explanation, sorted by code.

@@ -290,8 +290,8 @@ pub struct Convert {
     /// MIL text, .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
-    /// .mlmodel; `-` prints the text alone.
+    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage, .mlmodel
+    /// or .aimodel; `-` prints the text alone.
     #[arg(long, short, value_name = "OUT")]
     pub output: PathBuf,
     /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be
@@ -405,8 +405,8 @@ pub struct Grad {
     /// The function [default: `main`, or the first one].
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
-    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage or
-    /// .mlmodel; `-` prints the text alone.
+    /// The file to write: .mil (text, with its blob files in the same folder), .mlpackage, .mlmodel
+    /// or .aimodel; `-` prints the text alone.
     #[arg(long = "out", short = 'o', value_name = "OUT")]
     pub out: PathBuf,
     /// Replace files that exist; without it they are an error.

@@ -25,6 +25,8 @@ use crate::options::ConversionOptions;
 /// The extents of all inputs by their names, with their numbers if every function fixes them.
 type Extents = std::collections::BTreeMap<String, Option<usize>>;
 
+const HEADLINE: &str = "the model has no program";
+
 /// Operations that end a block and give its results.
 const TERMINATORS: [&str; 3] = ["dataflow.yield_v1", "dataflow.output_v1", "controlflow.condition_v1"];
 
@@ -90,9 +92,9 @@ pub(super) fn lower<'a>(
         Some(program) if refusals.is_empty() => Ok(program),
         _ if refusals.is_empty() => {
             let reason = "it has no function that callers see".to_string();
-            Err(Refusals { all: vec![refusal(codes::INVALID, "the model", "program", reason)] })
+            Err(Refusals { headline: HEADLINE, all: vec![refusal(codes::INVALID, "the model", "program", reason)] })
         }
-        _ => Err(Refusals { all: refusals }),
+        _ => Err(Refusals { headline: HEADLINE, all: refusals }),
     }
 }
 

@@ -4,4 +4,5 @@ mod build;
 mod hostile;
 mod page;
 mod program;
+mod raise;
 mod samples;

@@ -77,7 +77,7 @@ pub enum Form {
     Text,
     /// An ONNX model, which `ferrane-onnx` reads.
     Onnx,
-    /// A Core AI model, which `ferrane-coreai` reads.
+    /// A Core AI model, which `ferrane-coreai` reads and writes.
     CoreAi,
 }
 
@@ -109,16 +109,17 @@ impl Form {
     /// The form in which a program is written to a path, selected by its extension.
     ///
     /// # Errors
-    /// [`PackageError::Unrecognized`] for any other extension than those of text, packages and
-    /// models.
+    /// [`PackageError::Unrecognized`] for any other extension than those of text, packages, models
+    /// and Core AI models.
     pub fn of_target(path: impl AsRef<Path>) -> Result<Form, PackageError> {
         let path = path.as_ref();
         let reason = match path.extension().and_then(|e| e.to_str()) {
             Some("mil") => return Ok(Form::Text),
             Some("mlpackage") => return Ok(Form::Package),
             Some("mlmodel") => return Ok(Form::Model),
+            Some("aimodel") => return Ok(Form::CoreAi),
             Some("mlmodelc") => "compiled models are Apple's to write; give a .mlpackage",
-            _ => "unknown kind of file; give a name that ends in .mil, .mlpackage or .mlmodel",
+            _ => "unknown kind of file; give a name that ends in .mil, .mlpackage, .mlmodel or .aimodel",
         };
         Err(PackageError::Unrecognized { path: path.to_path_buf(), reason: reason.to_string() })
     }

@@ -164,7 +164,11 @@ pub fn write_as(
             let files = text_with_blobs(program, path, program.weights.files(), options.overwrite)?;
             return Ok(Written { files, dropped: options.description.map(|_| NO_DESCRIPTION.to_string()) });
         }
-        Form::Compiled | Form::Onnx | Form::CoreAi => {
+        Form::CoreAi => {
+            let reason = "`ferrane::model::write_as` writes Core AI models; give a .mil, .mlpackage or .mlmodel";
+            return Err(PackageError::Unrecognized { path: path.to_path_buf(), reason: reason.to_string() });
+        }
+        Form::Compiled | Form::Onnx => {
             let reason = format!("{} is not written; give a .mil, .mlpackage or .mlmodel", form.title());
             return Err(PackageError::Unrecognized { path: path.to_path_buf(), reason });
         }

@@ -20,7 +20,7 @@ mod text;
 
 pub use attributes::attributes;
 pub use blob::blob;
-pub use coreai::coreai;
+pub use coreai::{coreai, coreai_write};
 pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use image::image;
@@ -38,6 +38,7 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("attributes", attributes),
     ("blob", blob),
     ("coreai", coreai),
+    ("coreai_write", coreai_write),
     ("hwx", hwx),
     ("hwx_anec", hwx_anec),
     ("hwx_bundle", hwx_bundle),
