@@ -2,7 +2,7 @@
 
     python scripts/coreai/samples.py FOLDER [NAME…]
 
-Needs `pip install --pre coreai-core==1.0.0b3`; with `coreai-torch==0.4.3 coreai-opt==0.4.0` also models of PyTorch. For each sample NAME the folder gets
+Needs `pip install --pre coreai-core==1.0.0b3`; with `coreai-torch==0.4.3 coreai-opt==0.4.0` also models of PyTorch, whose palettes need `ninja` and a C++ compiler. For each sample NAME the folder gets
 
     NAME.aimodel      the model
     NAME.coreai.mlir  the program that coreai-core reads from it, as text
@@ -14,6 +14,7 @@ Needs `pip install --pre coreai-core==1.0.0b3`; with `coreai-torch==0.4.3 coreai
 """
 
 import asyncio
+import importlib
 import io
 import json
 import os
@@ -554,7 +555,10 @@ class Torch(Case):
 
         torch.manual_seed(7)
         args = tuple(torch.from_numpy(v) for v in self.data.values())
-        exported = torch.export.export(self.make(args).eval(), args=args).run_decompositions(get_decomp_table())
+        model = self.make(args)
+        # What coreai-opt has captured as a graph has no mode to switch.
+        model = model if isinstance(model, torch.fx.GraphModule) else model.eval()
+        exported = torch.export.export(model, args=args).run_decompositions(get_decomp_table())
         return TorchConverter().add_exported_program(exported).to_coreai()
 
 
@@ -617,25 +621,56 @@ def torch_cases():
     add("instance_norm", lambda _: nn.InstanceNorm2d(3, affine=True), x=f(1, 3, 4, 4))
     add("pixel_shuffle", lambda _: nn.PixelShuffle(2), x=f(1, 8, 3, 3))
 
-    def compressed(kind, **options):
+    def compressed(config, wide=True):
+        """A module whose weights coreai-opt compressed by what `config` returns."""
+
         def make(args):
-            if kind == "palettize":
-                from coreai_opt.palettization import KMeansPalettizer, KMeansPalettizerConfig
+            from coreai_opt.palettization import KMeansPalettizer, KMeansPalettizerConfig
+            from coreai_opt.quantization import Quantizer
 
-                tool = KMeansPalettizer(mlp().eval(), KMeansPalettizerConfig())
-            else:
-                from coreai_opt.quantization import Quantizer, QuantizerConfig
-
-                tool = Quantizer(mlp().eval(), QuantizerConfig(**options))
+            inner = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) if wide else mlp()
+            chosen = config()
+            if isinstance(chosen, KMeansPalettizerConfig):
+                tool = KMeansPalettizer(inner.eval(), chosen)
+                tool.prepare(args)
+                return tool.finalize()
+            tool = Quantizer(inner.eval(), chosen)
             prepared = tool.prepare(args)
-            tool.calibration_mode() if hasattr(tool, "calibration_mode") else None
-            prepared(*args)
+            with tool.calibration_mode():
+                prepared(*args)
             return tool.finalize()
 
         return make
 
-    add("palettized", compressed("palettize"), x=f(2, 8))
-    add("quantized", compressed("quantize"), x=f(2, 8))
+    def palettes(**options):
+        from coreai_opt.palettization import KMeansPalettizerConfig
+        from coreai_opt.palettization.config import ModuleKMeansPalettizerConfig
+        from coreai_opt.palettization.spec import PalettizationSpec
+
+        spec = {"weight": PalettizationSpec(**options)}
+        fast = options.get("cluster_dim", 1) == 1
+        return KMeansPalettizerConfig(global_config=ModuleKMeansPalettizerConfig(op_state_spec=spec, enable_fast_kmeans_mode=fast))
+
+    def table():
+        from coreai_opt.quantization.spec import QuantizationScheme, QuantizationSpec
+
+        return palettes(n_bits=2, lut_qspec=QuantizationSpec(dtype=torch.int8, qscheme=QuantizationScheme.SYMMETRIC))
+
+    def preset(module, name, of):
+        return lambda: getattr(getattr(importlib.import_module(f"coreai_opt.{module}"), name).presets, of)()
+
+    whole = lambda module, name: lambda: getattr(importlib.import_module(f"coreai_opt.{module}"), name)()
+    add("palettized", compressed(whole("palettization", "KMeansPalettizerConfig"), False), x=f(2, 8))
+    add("quantized", compressed(whole("quantization", "QuantizerConfig"), False), x=f(2, 8))
+    for of in ("w8", "w4", "w4_per_block"):
+        add(f"quantized_{of}", compressed(preset("quantization", "QuantizerConfig", of)), x=f(2, 32))
+    for of in ("w4", "w6", "w8"):
+        add(f"palettized_{of}", compressed(preset("palettization", "KMeansPalettizerConfig", of)), x=f(2, 32))
+    for bits in (1, 2, 3):
+        add(f"palettized_{bits}_bits", compressed(lambda bits=bits: palettes(n_bits=bits)), x=f(2, 32))
+    add("palettized_scaled", compressed(lambda: palettes(enable_per_channel_scale=True)), x=f(2, 32))
+    add("palettized_vectors", compressed(lambda: palettes(cluster_dim=2)), x=f(2, 32))
+    add("palettized_table", compressed(table), x=f(2, 32))
 
 
 def aicode(data):

@@ -98,6 +98,8 @@ pub const TYPES: &[Kind] = &[
     kind(31, "handle_v1", &[Type]),
     kind(32, "token_v1", &[]),
     kind(33, "param.symbol_v1", &[]),
+    kind(36, "uint6_v1", &[]),
+    kind(37, "uint3_v1", &[]),
     // Pixel format, height, width.
     kind(39, "image_v1", &[Attribute, Unsigned, Unsigned]),
     // The same with constraints.

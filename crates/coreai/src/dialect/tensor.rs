@@ -76,6 +76,10 @@ elements! {
     UInt2 = 28, 2, "ui2";
     /// Unsigned, 1 bit.
     UInt1 = 29, 1, "ui1";
+    /// Unsigned, 6 bits.
+    UInt6 = 36, 6, "ui6";
+    /// Unsigned, 3 bits.
+    UInt3 = 37, 3, "ui3";
     /// 4 bits: 2 of exponent, 1 of mantissa.
     Float4E2M1FN = 46, 4, "f4E2M1FN";
     /// 8 bits of exponent.
@@ -107,8 +111,11 @@ impl ElementType {
     /// Element `index` of a packed constant, in the lowest bits; 0 beyond its end.
     pub fn unpacked(self, bytes: &[u8], index: usize) -> u8 {
         let bits = self.bits() as usize;
-        let byte = bytes.get(index * bits / 8).copied().unwrap_or(0);
-        byte >> (index * bits % 8) & (0xff >> (8 - bits.min(8)))
+        let (first, shift) = (index * bits / 8, index * bits % 8);
+        let byte = |i: usize| u16::from(bytes.get(i).copied().unwrap_or(0));
+        // Elements of 3 and 6 bits may end in the next byte.
+        let pair = byte(first) | byte(first + 1) << 8;
+        (pair >> shift) as u8 & (0xff >> (8 - bits.min(8)))
     }
 }
 

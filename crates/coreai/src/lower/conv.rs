@@ -4,6 +4,7 @@ use ferrane_mil::emit::{Emit, int32s};
 use ferrane_mil::{Constant, ValueId};
 
 use super::elementwise::Results;
+use super::shape::padded;
 use super::state::{Built, Lower, rejected};
 
 pub(super) fn conv(l: &mut Lower<'_>) -> Results {
@@ -146,12 +147,7 @@ pub(super) fn max_pool(l: &mut Lower<'_>) -> Results {
             pads[2 * (i + 2) + 1] = (free + w.strides[i] - 1) / w.strides[i] * w.strides[i] - free;
         }
         if pads.iter().any(|&p| p > 0) {
-            let least = l.num(x, if l.is_float(x) { f32::NEG_INFINITY } else { i32::MIN as f32 });
-            let mode = Constant::string("constant");
-            x = l.op(
-                "pad",
-                [("x", x.into()), ("pad", int32s(&pads).into()), ("mode", mode.into()), ("constant_val", least.into())],
-            )?;
+            x = padded(l, x, &pads, if l.is_float(x) { f64::NEG_INFINITY } else { f64::from(i32::MIN) })?;
         }
     }
     Ok(vec![match w.is_dense() && l.is_float(x) {

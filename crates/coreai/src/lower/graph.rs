@@ -89,7 +89,13 @@ pub(super) fn lower<'a>(
         refusals.push(refusal(codes::OPEN_EXTENT, name, "extent", reason));
     }
     match program {
-        Some(program) if refusals.is_empty() => Ok(program),
+        Some(program) if refusals.is_empty() => {
+            // What only folded operations have read. Of all functions at once: the pass also drops
+            // weights that no function reads.
+            let cleanup = Pipeline::new(passes::find("dead_code"));
+            let invalid = |e: MilError| refusal(codes::INVALID, "the model", "program", e.to_string());
+            cleanup.run(&program, &NoArithmetic).map(|(p, _)| p).map_err(|e| Refusals { all: vec![invalid(e)] })
+        }
         _ if refusals.is_empty() => {
             let reason = "it has no function that callers see".to_string();
             Err(Refusals { headline: HEADLINE, all: vec![refusal(codes::INVALID, "the model", "program", reason)] })
@@ -186,10 +192,7 @@ impl<'a> Lower<'a> {
         }
         let pairs: Vec<(&str, ValueId)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         let b = std::mem::replace(&mut self.b, Builder::new("none", self.target));
-        // What only folded operations have read.
-        let cleanup = Pipeline::new(passes::find("dead_code"));
-        let program = b.finish(&pairs).and_then(|p| cleanup.run(&p, &NoArithmetic).map(|(p, _)| p));
-        program.map_err(|e| self.refuse(codes::INVALID, "program", e.to_string())).ok()
+        b.finish(&pairs).map_err(|e| self.refuse(codes::INVALID, "program", e.to_string())).ok()
     }
 
     /// The names of inputs and outputs; those without one are numbered.

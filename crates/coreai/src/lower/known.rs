@@ -111,7 +111,9 @@ impl<'a> Known<'a> {
             Layout::Packed => matches!(
                 (self.element, dtype),
                 (ElementType::Int4, DataType::Int4)
+                    | (ElementType::UInt6, DataType::UInt6)
                     | (ElementType::UInt4, DataType::UInt4)
+                    | (ElementType::UInt3, DataType::UInt3)
                     | (ElementType::UInt2, DataType::UInt2)
                     | (ElementType::UInt1, DataType::UInt1)
             ),
@@ -239,6 +241,10 @@ mod tests {
         assert_eq!(packed.values(), [-1.0, 2.0, 7.0]);
         assert_eq!(packed.bytes_as(DataType::Int4), Some(&[0x2f, 0x07][..]));
         assert!(Known::packed(ElementType::UInt2, vec![5], &[0]).is_none());
+        let packed = Known::packed(ElementType::UInt6, vec![3], &[0x41, 0xf0, 0x03]).unwrap();
+        assert_eq!(packed.values(), [1.0, 1.0, 63.0]);
+        let packed = Known::packed(ElementType::UInt3, vec![4], &[0xd1, 0x0b]).unwrap();
+        assert_eq!(packed.values(), [1.0, 2.0, 7.0, 5.0]);
         assert!(Known::stored(ElementType::Int16, vec![2], &[0; 3], false).is_none());
         assert!(Known::stored(ElementType::Int8, vec![1 << 40], &[0], true).is_none());
     }

@@ -27,6 +27,8 @@ fn indexed(element: ElementType) -> Option<DataType> {
     Some(match element {
         ElementType::UInt1 => DataType::UInt1,
         ElementType::UInt2 => DataType::UInt2,
+        ElementType::UInt3 => DataType::UInt3,
+        ElementType::UInt6 => DataType::UInt6,
         ElementType::UInt4 => DataType::UInt4,
         ElementType::UInt8 => DataType::UInt8,
         _ => return None,

@@ -15,6 +15,11 @@ fn reduced(l: &mut Lower<'_>, op: &str) -> Results {
         return Ok(vec![x]);
     }
     let element = l.element(0)?;
+    if matches!(op, "reduce_max" | "reduce_min") {
+        let x = l.moved(x, element)?;
+        let y = l.reduce(op, x, &axes, true)?;
+        return Ok(vec![l.moved(y, element)?]);
+    }
     let y = l.reduce(op, x, &axes, true)?;
     Ok(vec![l.wrapped(y, element)?])
 }
@@ -104,9 +109,10 @@ pub(super) fn reduce(l: &mut Lower<'_>) -> Results {
 }
 
 fn argument(l: &mut Lower<'_>, op: &str) -> Results {
-    let x = l.x(0)?;
+    let (x, element) = (l.x(0)?, l.element(0)?);
     let axis = l.axis(1, l.b.ty(x).rank().unwrap_or(0))?;
     let axis = Constant::int32(axis as i32);
+    let x = l.moved(x, element)?;
     Ok(vec![l.op(op, [("x", x.into()), ("axis", axis.into()), ("keep_dims", Constant::bool(true).into())])?])
 }
 
@@ -155,12 +161,13 @@ pub(super) fn scan(l: &mut Lower<'_>) -> Results {
         _ => "maximum",
     };
     let n = shape[axis];
-    let (mut y, mut reach) = (x, 1);
+    let is_order = op != "mul";
+    let (mut y, mut reach) = (if is_order { l.moved(x, element)? } else { x }, 1);
     while reach < n {
         l.spend(1)?;
         let (early, late) = (l.slice(y, axis, 0, n - reach)?, l.slice(y, axis, reach, n - reach)?);
         let both = l.bin(op, early, late)?;
-        let both = l.wrapped(both, element)?;
+        let both = if is_order { both } else { l.wrapped(both, element)? };
         let (rest, order) = match backward {
             false => (l.slice(y, axis, 0, reach)?, false),
             true => (l.slice(y, axis, n - reach, reach)?, true),
@@ -168,7 +175,7 @@ pub(super) fn scan(l: &mut Lower<'_>) -> Results {
         y = if order { l.concat(&[both, rest], axis)? } else { l.concat(&[rest, both], axis)? };
         reach *= 2;
     }
-    Ok(vec![y])
+    Ok(vec![if is_order { l.moved(y, element)? } else { y }])
 }
 
 /// The order of the elements along an axis.
@@ -177,6 +184,8 @@ fn order(l: &mut Lower<'_>, x: ValueId) -> Built<(ValueId, Constant)> {
     let descending = l.known(2)?.first().is_some_and(|v| v != 0.0);
     let axis = Constant::int32(axis as i32);
     let ascending = Constant::bool(!descending);
+    let element = l.element(0)?;
+    let x = l.moved(x, element)?;
     let order = l.op("argsort", [("x", x.into()), ("axis", axis.clone().into()), ("ascending", ascending.into())])?;
     Ok((order, axis))
 }

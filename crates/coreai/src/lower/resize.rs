@@ -72,7 +72,9 @@ pub(super) fn interpolate(l: &mut Lower<'_>) -> Results {
     if let Some(y) = upsampled(l, x, &out, &scales, &offsets, nearest)? {
         return Ok(vec![y]);
     }
-    let mut y = x;
+    // Integers are mixed as floats, and rounded toward zero at the end.
+    let dtype = l.dtype(x);
+    let mut y = if nearest || l.is_float(x) { x } else { l.cast(x, DataType::Fp32)? };
     for axis in 0..rank {
         if out[axis] == shape[axis] && scales[axis] == 1.0 && offsets[axis] == 0.0 {
             continue;
@@ -92,7 +94,7 @@ pub(super) fn interpolate(l: &mut Lower<'_>) -> Results {
         let weight = l.tensor(l.dtype(first), &wide, &s.weight)?;
         y = mixed(l, first, second, weight)?;
     }
-    Ok(vec![y])
+    Ok(vec![l.cast(y, dtype)?])
 }
 
 /// `a + (b - a) · weight`.
@@ -122,6 +124,9 @@ pub(super) fn interpolate_coordinates(l: &mut Lower<'_>) -> Results {
         let places = l.cast(places, DataType::Int32)?;
         return Ok(vec![l.op("gather_nd", [("x", x.into()), ("indices", places.into())])?]);
     }
+    // Integers are mixed as floats, and rounded toward zero at the end.
+    let integers = l.dtype(x);
+    let x = if l.is_float(x) { x } else { l.cast(x, DataType::Fp32)? };
     let low = l.un("floor", inside)?;
     let parts = l.bin("sub", inside, low)?;
     let next = l.bin("add", low, Constant::fp32(1.0))?;
@@ -145,5 +150,5 @@ pub(super) fn interpolate_coordinates(l: &mut Lower<'_>) -> Results {
         let pairs: Vec<(ValueId, ValueId)> = corners.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         corners = pairs.into_iter().map(|(a, b)| mixed(l, a, b, part)).collect::<Built<_>>()?;
     }
-    Ok(corners)
+    corners.into_iter().map(|y| l.cast(y, integers)).collect()
 }

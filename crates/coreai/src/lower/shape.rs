@@ -330,21 +330,11 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
     let mode = l.word("padding_mode")?;
     if mode == "constant" {
         let value = l.known(2)?.first().unwrap_or(0.0);
-        if !l.is_float(x) {
-            return Ok(vec![bordered(l, x, &pads, value)?]);
-        }
-        let value = l.num(x, value as f32);
-        return Ok(vec![l.op(
-            "pad",
-            [
-                ("x", x.into()),
-                ("pad", int32s(&pads).into()),
-                ("mode", Constant::string("constant").into()),
-                ("constant_val", value.into()),
-            ],
-        )?]);
+        return Ok(vec![padded(l, x, &pads, value)?]);
     }
-    let mut y = x;
+    // MIL gathers numbers only.
+    let is_bool = l.dtype(x) == DataType::Bool;
+    let mut y = if is_bool { l.cast(x, DataType::Int32)? } else { x };
     for (axis, pair) in pads.chunks_exact(2).enumerate().filter(|(_, pair)| pair.iter().any(|&p| p > 0)) {
         let n = shape[axis] as i64;
         if mode == "reflect" && pair.iter().any(|&p| p >= n) || n == 0 {
@@ -362,7 +352,17 @@ pub(super) fn pad(l: &mut Lower<'_>) -> Results {
         let places = l.indices(&[places.len()], &places)?;
         y = l.b.gather(&l.label, y, places, axis as i32)?;
     }
-    Ok(vec![y])
+    Ok(vec![if is_bool { l.cast(y, DataType::Bool)? } else { y }])
+}
+
+/// x with constants around it, as many as `pads` has before and after each axis.
+pub(super) fn padded(l: &mut Lower<'_>, x: ValueId, pads: &[i64], value: f64) -> Built {
+    if !l.is_float(x) {
+        return bordered(l, x, pads, value);
+    }
+    let value = l.num(x, value as f32);
+    let mode = Constant::string("constant");
+    l.op("pad", [("x", x.into()), ("pad", int32s(pads).into()), ("mode", mode.into()), ("constant_val", value.into())])
 }
 
 /// x between constants: MIL's `pad` takes floating-point numbers only.

@@ -416,4 +416,13 @@ impl Lower<'_> {
         let inside = self.bin("mod", above, Constant::int32(size))?;
         self.bin("add", inside, Constant::int32(low))
     }
+
+    /// Integers of 32 bits without a sign moved by half their range, so that MIL's integers, which
+    /// have one, are in the same order. Moved again they are the same as before. Others stay.
+    pub(super) fn moved(&mut self, x: ValueId, element: ElementType) -> Built {
+        match element {
+            ElementType::UInt32 => self.bin("sub", x, Constant::int32(i32::MIN)),
+            _ => Ok(x),
+        }
+    }
 }

@@ -48,7 +48,9 @@ pub(super) fn element(bytes: &[u8], element: ElementType) -> String {
         | ElementType::UInt32
         | ElementType::UInt16
         | ElementType::UInt8
+        | ElementType::UInt6
         | ElementType::UInt4
+        | ElementType::UInt3
         | ElementType::UInt2 => integer(bits, u64::from(element.bits()), false),
     }
 }

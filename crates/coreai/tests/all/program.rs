@@ -251,3 +251,25 @@ fn weights_of_a_program_lie_in_the_mapped_file() {
     assert_eq!(weight, [1; 256]);
     assert!(mapped.contains(&weight.as_ptr()), "a copy of a weight");
 }
+
+#[test]
+fn each_function_keeps_its_weights() {
+    let mut builder = Builder::new();
+    let ty = builder.tensor(&[Some(64)], ElementType::Float32);
+    for (name, number) in [("first", 1.0f32), ("second", 2.0), ("third", 3.0)] {
+        let mut graph = builder.graph(name, &[("x", ty)]);
+        let x = graph.inputs()[0];
+        let w = builder.weight(&mut graph, name, ty, number.to_le_bytes().repeat(64));
+        let y = builder.op(&mut graph, "primitive.mul_v1", &[x, w], &[], ty);
+        builder.output(graph, &[("y", y)]);
+    }
+    let program = program(&builder.finish().write(), &ConversionOptions::default()).unwrap();
+    assert_eq!(program.weights.len(), 3);
+    let x = Constant::raw(DataType::Fp32, &[64], &1.0f32.to_le_bytes().repeat(64));
+    for (name, number) in [("first", 1.0), ("second", 2.0), ("third", 3.0)] {
+        let outputs = Emulator::new(EmulatorOptions::default())
+            .call(&program, name, &[("x".to_string(), x.clone())], &mut BTreeMap::new())
+            .unwrap();
+        assert_eq!(values(&outputs[0].1), [number; 64], "{name}");
+    }
+}

@@ -1,8 +1,9 @@
 //! Two placements compared: which ops left the engine, and which came back.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
+use ferrane_diag::printable;
 use serde::Serialize;
 
 use super::options::Processor;
@@ -79,19 +80,23 @@ impl PlacementDiff {
 }
 
 impl fmt::Display for PlacementDiff {
+    /// The ops that moved, then the counts. Names come from files, so control characters are left
+    /// out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
         let word = |p: Option<Processor>| p.map_or("not known", Processor::name);
         let lists = [("left the engine", &self.left), ("is new", &self.added_elsewhere), ("returned", &self.returned)];
         for (what, list) in lists {
             for m in list {
-                write!(f, "{} ({}) {what}: {} -> {}", m.name, m.op, word(m.before), word(m.after))?;
+                write!(text, "{} ({}) {what}: {} -> {}", m.name, m.op, word(m.before), word(m.after))?;
                 match &m.why {
-                    Some(why) => writeln!(f, ", {why}")?,
-                    None => writeln!(f)?,
+                    Some(why) => writeln!(text, ", {why}")?,
+                    None => writeln!(text)?,
                 }
             }
         }
         let ([s0, s1], [e0, e1]) = (self.segments, self.on_engine);
-        writeln!(f, "ops on the engine {e0} -> {e1}, segments {s0} -> {s1}")
+        writeln!(text, "ops on the engine {e0} -> {e1}, segments {s0} -> {s1}")?;
+        f.write_str(&printable(&text))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ferrane_diag::printable;
+
 use super::options::Processor;
 use super::record::{PlacedOp, Placement};
 
@@ -10,8 +12,17 @@ fn word(processor: Option<Processor>) -> &'static str {
 }
 
 impl fmt::Display for Placement {
-    /// The ops with their placements, then segments, transfers and the best change.
+    /// The ops with their placements, then segments, transfers and the best change. Names come from
+    /// files, so control characters are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.print(&mut text)?;
+        f.write_str(&printable(&text))
+    }
+}
+
+impl Placement {
+    fn print(&self, f: &mut impl fmt::Write) -> fmt::Result {
         writeln!(f, "{:>4}  {:<12} {:<12} {:>5}  {:<28} name", "seg", "runs on", "alone", "p", "op")?;
         for op in &self.ops {
             let p = op.probability().map_or("  -".to_string(), |p| format!("{p:.2}"));

@@ -15,6 +15,7 @@ mod image;
 mod onnx;
 mod package;
 mod passes;
+mod placement;
 mod recording;
 mod text;
 
@@ -27,6 +28,7 @@ pub use image::image;
 pub use onnx::onnx;
 pub use package::package;
 pub use passes::passes;
+pub use placement::placement;
 pub use recording::recording;
 pub use text::{parse, round_trip};
 
@@ -49,6 +51,7 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("package", package),
     ("parse", parse),
     ("passes", passes),
+    ("placement", placement),
     ("round_trip", round_trip),
     ("recording", recording),
 ];
