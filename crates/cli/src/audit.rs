@@ -1,8 +1,10 @@
 //! `ferrane run --audit`: the numerics report as text, JSON and a page.
 
 use ferrane::audit::AuditOptions;
-use ferrane::machine::Profile;
-use ferrane::{Call, Model};
+use ferrane::machine::placement::PlaceOptions;
+use ferrane::machine::{CheckOptions, Profile};
+use ferrane::page::NetworkPage;
+use ferrane::{Call, Model, put_errors};
 
 use crate::args::Run;
 use crate::error::Result;
@@ -18,12 +20,16 @@ pub fn run(args: &Run, profile: &Profile, model: &Model, call: &Call) -> Result<
     if let Some(path) = &args.html {
         files::replace(path, found.html(&name).as_bytes())?;
     }
+    if let Some(path) = &args.network {
+        let mut page = NetworkPage::new(&name, model.program());
+        page.examine(profile, &CheckOptions::default(), &PlaceOptions::default());
+        put_errors(&mut page, &found);
+        files::replace(path, page.html().as_bytes())?;
+    }
     if args.json {
         return out::line(found.json(&name));
     }
     out::print(&found)?;
-    match &args.html {
-        Some(path) => out::line(format_args!("written to {}", path.display())),
-        None => Ok(()),
-    }
+    let written = args.html.iter().chain(&args.network);
+    written.into_iter().try_for_each(|path| out::line(format_args!("written to {}", path.display())))
 }

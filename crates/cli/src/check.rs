@@ -5,9 +5,11 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use ferrane::diag::{Code, Diagnostics, Kind, Severity, Source, sarif};
+use ferrane::machine::placement::PlaceOptions;
 use ferrane::machine::{CheckOptions, Finding, Profile, check, explain, fix};
 use ferrane::mil::package::{self, Form, WriteOptions, write_as};
-use ferrane::model::shaped;
+use ferrane::model::{origins, shaped};
+use ferrane::page::NetworkPage;
 use serde_json::{Value, json};
 
 use crate::args::{Check, Format};
@@ -24,6 +26,9 @@ struct Checked {
 /// Runs the command. The diagnostics are its result and go to standard output.
 pub fn run(args: Check) -> Result<()> {
     let profile = profile(&args)?;
+    if args.html.is_some() && args.files.len() > 1 {
+        return Err(Error::new("--html draws one program; give it one"));
+    }
     let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (mut failed, mut told) = (false, Ok(()));
     let mut log: Vec<(Source, Diagnostics)> = Vec::new();
@@ -48,6 +53,9 @@ pub fn run(args: Check) -> Result<()> {
             }
         };
         failed |= checked.opened.program.is_none() || checked.count(Severity::Error) > 0;
+        if let (Some(path), Some(profile)) = (&args.html, &profile) {
+            checked.write_page(&args, file, profile, path)?;
+        }
         match args.format {
             Format::Json => out::line(checked.json(file, profile.as_ref()))?,
             Format::Sarif => log.push((checked.opened.source.clone(), checked.all())),
@@ -91,7 +99,7 @@ fn one(args: &Check, file: &Path, profile: Option<&Profile>, programs: usize) ->
 
 fn options<'a>(args: &Check, opened: &'a package::Checked, programs: usize) -> CheckOptions<'a> {
     let text = matches!(opened.form, Form::Text | Form::Compiled).then(|| opened.source.text());
-    CheckOptions { strict: args.strict, bounds: args.bounds.clone(), text, programs }
+    CheckOptions { strict: args.strict, bounds: args.bounds.clone(), text, programs, limit: None }
 }
 
 /// Applies fixes and writes the program back. True if something was changed.
@@ -155,6 +163,21 @@ impl Checked {
         found
     }
 
+    /// Writes the page, unless there is no program to draw.
+    fn write_page(&self, args: &Check, file: &Path, profile: &Profile, path: &Path) -> Result<()> {
+        let Some(program) = &self.opened.program else {
+            out::note(format_args!("{}: not written, because the program has errors", path.display()));
+            return Ok(());
+        };
+        let mut page = NetworkPage::new(file.display().to_string(), program);
+        (page.source, page.diagnostics) = (Some(&self.opened.source), Some(&self.opened.diagnostics));
+        page.origins = origins(file, &program::options(None, &args.shapes));
+        page.examine(profile, &options(args, &self.opened, args.files.len()), &PlaceOptions::default());
+        files::replace(path, page.html().as_bytes())?;
+        out::note(format_args!("written to {}", path.display()));
+        Ok(())
+    }
+
     fn show(&self, file: &Path, color: bool) -> Result<()> {
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         out::print(self.all().render(&self.opened.source, color))?;
@@ -173,9 +196,11 @@ impl Checked {
 }
 
 fn as_sarif(log: &[(Source, Diagnostics)]) -> Value {
-    let known = explain::all();
-    let kinds: Vec<Kind<'_>> =
-        known.iter().map(|e| Kind { code: Code(e.code.0), title: e.title, text: e.text }).collect();
+    let known: Vec<_> = explain::all().into_iter().map(|e| (explain::address(e.code), e)).collect();
+    let kinds: Vec<Kind<'_>> = known
+        .iter()
+        .map(|(address, e)| Kind { code: Code(e.code.0), title: e.title, text: e.text, address: address.as_deref() })
+        .collect();
     let files: Vec<(&Source, &Diagnostics)> = log.iter().map(|(s, d)| (s, d)).collect();
     sarif("ferrane", env!("CARGO_PKG_VERSION"), &kinds, &files)
 }

@@ -58,7 +58,7 @@ pub mod text;
 pub use asset::Asset;
 pub use bytecode::Bytecode;
 pub use error::{Error, Refusal, Refusals, Result};
-pub use lower::operations;
+pub use lower::{Origins, operations};
 pub use opened::{is_model, open_checked};
 pub use options::ConversionOptions;
 pub use raise::{ops, to_coreai};

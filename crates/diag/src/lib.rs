@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod base64;
 mod diagnostic;
 mod nearest;
 mod printable;
@@ -16,6 +17,7 @@ mod sarif;
 mod source;
 mod xml;
 
+pub use base64::base64;
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Note, Severity, Suggestion};
 pub use nearest::{closest, did_you_mean, nearest};
 pub use printable::printable;

@@ -14,6 +14,8 @@ pub struct Kind<'a> {
     pub title: &'a str,
     /// The full description, which `ferrane explain` prints too.
     pub text: &'a str,
+    /// The address of the page that describes it, absolute, if there is one.
+    pub address: Option<&'a str>,
 }
 
 /// A log of one run of a tool over texts. The results of a code that is not among `kinds` have no
@@ -24,12 +26,16 @@ pub fn sarif(tool: &str, version: &str, kinds: &[Kind<'_>], files: &[(&Source, &
     let rules: Vec<Value> = kinds
         .iter()
         .map(|k| {
-            json!({
+            let mut rule = json!({
                 "id": k.code.to_string(),
                 "shortDescription": { "text": k.title },
                 "fullDescription": { "text": k.text },
                 "help": { "text": k.text },
-            })
+            });
+            if let Some(address) = k.address {
+                rule["helpUri"] = json!(address);
+            }
+            rule
         })
         .collect();
     let result = |d: &Diagnostic, source: &Source| {
@@ -126,14 +132,18 @@ mod tests {
         let first = Diagnostic::error(Code(421), Span::new(4, 7), "too long").note(None, "it fails");
         all.push(first.note(Span::new(0, 3), "defined here").suggest(Span::new(4, 7), "short"));
         all.push(Diagnostic::warning(Code(999), None, "odd"));
-        let kinds = [Code(400), Code(421)].map(|code| Kind { code, title: "t", text: "long" });
+        let kinds = [(400, None), (421, Some("https://example.org/e#e0421")), (999, None)];
+        let kinds = kinds.map(|(code, address)| Kind { code: Code(code), title: "t", text: "long", address });
         let log = sarif("ferrane", "1.0", &kinds, &[(&source, &all)]);
         // SARIF 2.1.0 §3.13, §3.14, §3.27: what a log, a run and a result must have.
         assert_eq!(log["version"], "2.1.0");
         let run = &log["runs"][0];
         assert_eq!(run["tool"]["driver"]["name"], "ferrane");
         let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
-        assert_eq!((rules.len(), &rules[0]["id"]), (1, &json!("E0421")));
+        assert_eq!((rules.len(), &rules[0]["id"]), (2, &json!("E0421")));
+        // §3.49.12: an absolute address, or none.
+        assert_eq!(rules[0]["helpUri"], "https://example.org/e#e0421");
+        assert!(rules[1].get("helpUri").is_none());
         let result = &run["results"][0];
         assert_eq!((&result["ruleIndex"], &result["level"]), (&json!(0), &json!("error")));
         assert_eq!(result["message"]["text"], "too long\nit fails");
@@ -144,7 +154,7 @@ mod tests {
         assert_eq!(result["relatedLocations"][0]["message"]["text"], "defined here");
         assert_eq!(result["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"]["text"], "short");
         let odd = &run["results"][1];
-        assert!(odd.get("ruleIndex").is_none() && odd["level"] == "warning");
+        assert!(odd["ruleIndex"] == 1 && odd["level"] == "warning");
         assert!(odd["locations"][0]["physicalLocation"].get("region").is_none());
     }
 }

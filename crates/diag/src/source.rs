@@ -70,9 +70,19 @@ impl Source {
     /// The line and column of the byte at this offset; an offset beyond the text means its end.
     pub fn position(&self, byte: u32) -> Position {
         let byte = self.boundary(byte as usize);
-        let line = self.lines.partition_point(|&start| start <= byte).max(1);
+        let line = self.line_of(byte);
         let column = self.text[self.lines[line - 1]..byte].chars().count() + 1;
         Position { line, column }
+    }
+
+    /// The number of the line of the byte at this offset, counted from 1. Unlike
+    /// [`Source::position`], it takes the same time for lines of any length.
+    pub fn line_number(&self, byte: u32) -> usize {
+        self.line_of(self.boundary(byte as usize))
+    }
+
+    fn line_of(&self, byte: usize) -> usize {
+        self.lines.partition_point(|&start| start <= byte).max(1)
     }
 
     /// The line with this number, counted from 1, without its line break; empty if there is none.
@@ -105,6 +115,7 @@ mod tests {
         // Inside the ö, and after the end.
         assert_eq!(s.position(7), Position { line: 2, column: 3 });
         assert_eq!(s.position(999), Position { line: 3, column: 1 });
+        assert_eq!([0, 4, 7, 999].map(|at| s.line_number(at)), [1, 2, 2, 3]);
         assert_eq!(s.line(2), "zwölf x");
         assert_eq!(s.line(9), "");
     }

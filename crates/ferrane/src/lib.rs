@@ -46,6 +46,7 @@
 //!
 //! # More
 //!
+//! - [`page`]: a network with its findings and placement as one HTML page.
 //! - [`audit`]: which op of a program loses precision, and why.
 //! - [`recording`]: what one machine computed, replayed on another.
 //! - [`llm`] and [`train`]: transformers, generation, training.
@@ -64,10 +65,12 @@
 pub mod engine {
     pub use ferrane_ane::{Facts, aot, classes, compute_plan, facts};
 }
+mod audited;
 mod compare;
 pub mod model;
 mod open;
 
+pub use audited::put_errors;
 pub use compare::{CompareError, OutputDistance, compare};
 pub use model::{Model, ModelError, ModelOptions};
 pub use open::{DeviceInfo, devices, emulator, open};
@@ -99,6 +102,7 @@ pub use ferrane_llm as llm;
 pub use ferrane_machine as machine;
 pub use ferrane_mil as mil;
 pub use ferrane_onnx as onnx;
+pub use ferrane_page as page;
 pub use ferrane_probe as probe;
 pub use ferrane_recording as recording;
 pub use ferrane_tensor_io as tensor_io;

@@ -173,6 +173,19 @@ pub fn chooses_extents(path: &Path) -> bool {
     onnx::is_model(path) || coreai::is_model(path)
 }
 
+/// Where the ops of a model come from, by the names of function and first result: the modules of
+/// PyTorch and the line, as a Core AI model names them. Empty for every other file, and where the
+/// model cannot be read.
+pub fn origins(path: impl AsRef<Path>, options: &ModelOptions) -> coreai::Origins {
+    let path = path.as_ref();
+    let extents = |extents: coreai::ConversionOptions, text: &String| extents.dimension_list(text);
+    let chosen = options.shapes.iter().try_fold(options.coreai.clone(), extents);
+    match (coreai::is_model(path), chosen, coreai::Asset::open(path)) {
+        (true, Ok(chosen), Ok(asset)) => asset.origins(&chosen).unwrap_or_default(),
+        _ => coreai::Origins::new(),
+    }
+}
+
 /// Opens a model file of any kind with everything that is wrong with it: errors in a text, and what
 /// MIL cannot express of an ONNX or a Core AI model, are among the diagnostics. Shapes are chosen
 /// later ([`shaped`]), except for these two.

@@ -90,7 +90,7 @@ fn rule_findings(program: &Program, profile: &Profile, options: &CheckOptions<'_
 }
 
 fn run(program: &Program, profile: &Profile, options: &CheckOptions<'_>) -> Vec<Finding> {
-    let mut found = rule_findings(program, profile, options, Findings::LIMIT);
+    let mut found = rule_findings(program, profile, options, options.limit.unwrap_or(Findings::LIMIT).max(1));
     if profile.elsewhere.value {
         found.iter_mut().for_each(|f| elsewhere(f, profile.subject.framework()));
     }

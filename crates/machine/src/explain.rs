@@ -338,6 +338,23 @@ pub fn find(code: &str) -> Option<Explanation> {
     all().into_iter().find(|e| e.code == Code(number))
 }
 
+/// The name by which docs/errors.md and addresses refer to a code: `e0421`. It stays when the title
+/// changes.
+pub fn anchor(code: Code) -> String {
+    code.to_string().to_lowercase()
+}
+
+/// The address of the explanation of a code in the repository of the project; `None` if the
+/// manifest of this crate names no repository.
+pub fn address(code: Code) -> Option<String> {
+    address_in(env!("CARGO_PKG_REPOSITORY"), code)
+}
+
+fn address_in(repository: &str, code: Code) -> Option<String> {
+    let repository = repository.trim_end_matches('/');
+    (!repository.is_empty()).then(|| format!("{repository}/blob/HEAD/docs/errors.md#{}", anchor(code)))
+}
+
 impl Explanation {
     /// The explanation as text for a terminal.
     pub fn text(&self) -> String {
@@ -391,7 +408,7 @@ Every diagnostic code of Ferrane, with the explanation that `ferrane explain` pr
 pub fn page() -> String {
     let mut out = INTRODUCTION.to_string();
     for e in all() {
-        let _ = write!(out, "\n## {}: {}\n\n{}\n", e.code, e.title, e.text);
+        let _ = write!(out, "\n<a id=\"{}\"></a>\n\n## {}: {}\n\n{}\n", anchor(e.code), e.code, e.title, e.text);
         if let Some(rule) = e.rule {
             let _ = write!(out, "\n- **{}**: {}\n", rule.severity, rule.effect);
             if !rule.rewrite.is_empty() {
@@ -406,6 +423,13 @@ pub fn page() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_need_a_repository() {
+        assert_eq!(address_in("", Code(421)), None);
+        let address = Some("https://example.org/a/b/blob/HEAD/docs/errors.md#e0421".to_string());
+        assert_eq!(address_in("https://example.org/a/b/", Code(421)), address);
+    }
 
     #[test]
     fn codes_are_unique_and_found_by_any_spelling() {

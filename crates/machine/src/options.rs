@@ -15,6 +15,9 @@ pub struct CheckOptions<'a> {
     pub text: Option<&'a str>,
     /// The number of programs that the process compiles, including this one; 0 means 1.
     pub programs: usize,
+    /// The number of findings that are kept per rule; `None` means 200. The last one states how
+    /// many more there are.
+    pub limit: Option<usize>,
 }
 
 /// The smallest and the largest element of an input: `x=-1..1`.

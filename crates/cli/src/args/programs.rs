@@ -68,6 +68,10 @@ Examples:
   ferrane check --no-weights kernel.mil    the text alone, without its blob files
   ferrane check --format json model.mil | jq .diagnostics
   ferrane check --machine m4 --format sarif *.mil > results.sarif
+  ferrane check --machine m4 net.mlpackage --html report.html
+
+With --html the network is drawn with its findings, the placement by Core ML and the predicted time of each op, on a page that works
+without a network.
 
 Exit status: 0 no errors (warnings may be shown), 1 errors, 2 wrong usage.")]
 pub struct Check {
@@ -103,6 +107,10 @@ pub struct Check {
     /// The range of an input, for the search for overflow: x=-1..1; may be repeated.
     #[arg(long, value_name = "NAME=LOW..HIGH", requires = "machine", allow_hyphen_values = true)]
     pub bounds: Vec<InputBounds>,
+    /// Write the network as a page: its graph with findings, placement and predicted cost. Takes
+    /// one program.
+    #[arg(long, value_name = "OUT.html", requires = "machine")]
+    pub html: Option<PathBuf>,
 }
 
 /// `ferrane explain`.
@@ -200,6 +208,7 @@ Examples:
   ferrane run decoder.mil --input token=[3] --state cache=out/cache.npy --output out
   ferrane run model.mil --input x=random:1 --numerics hardware --machine m1
   ferrane run model.mil --input x=random:1 --audit --machine m1 --html audit.html
+  ferrane run model.mil --input x=random:1 --audit --network report.html
   ferrane run model.hwx --input image=random:1 --numerics hardware
 
 A compiled program (.hwx) of H13 (M1), H16 (M4) or H17 (M5) runs on the emulator only, from its registers, weights and tables. Inputs
@@ -263,6 +272,9 @@ pub struct Run {
     /// Write the report of --audit as a page with plots.
     #[arg(long, value_name = "OUT.html", requires = "audit")]
     pub html: Option<PathBuf>,
+    /// Write the network as a page, with the errors of --audit, findings and placement at its ops.
+    #[arg(long, value_name = "OUT.html", requires = "audit")]
+    pub network: Option<PathBuf>,
     /// The largest error of an op in --audit, in ulps of the value's largest magnitude.
     #[arg(long, value_name = "ULPS", default_value_t = 16.0, value_parser = super::finite, requires = "audit")]
     pub threshold: f64,
@@ -453,6 +465,7 @@ pub struct Cost {
 Examples:
   ferrane place net.mil --machine m4                       each op: eligible, preferred, where it probably runs
   ferrane place net.mlpackage --units all --json           as one JSON object
+  ferrane place net.mlpackage --html report.html           the network as a page, what is not on the engine, and why
   ferrane place net.mlpackage --record now.json            and keep the placement in a file
   ferrane place net.mlpackage --plan --record real.json    on a Mac: what Core ML itself plans
   ferrane place --diff then.json now.json                  status 1 if an op left the engine")]
@@ -483,6 +496,10 @@ pub struct PlaceArgs {
     /// Write the placement to a file, which --diff reads.
     #[arg(long, value_name = "FILE", conflicts_with = "diff")]
     pub record: Option<PathBuf>,
+    /// Write the network as a page: its graph with the placement, what the checker finds, and the
+    /// predicted cost.
+    #[arg(long, value_name = "OUT.html", conflicts_with = "diff")]
+    pub html: Option<PathBuf>,
     /// Compare two recorded placements, the earlier one first.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"])]
     pub diff: Vec<PathBuf>,

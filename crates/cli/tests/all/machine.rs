@@ -61,7 +61,11 @@ fn findings_as_json_and_sarif() {
     assert_eq!(found.code, Some(1));
     let log: Value = serde_json::from_str(&found.out).unwrap();
     let run = &log["runs"][0];
-    assert_eq!((&log["version"], &run["tool"]["driver"]["rules"][0]["id"]), (&"2.1.0".into(), &"E0412".into()));
+    let rule = &run["tool"]["driver"]["rules"][0];
+    assert_eq!((&log["version"], &rule["id"]), (&"2.1.0".into(), &"E0412".into()));
+    // Where the manifest names a repository, the rule has an address there.
+    let address = rule.get("helpUri").map(|uri| uri.as_str().unwrap().ends_with("docs/errors.md#e0412"));
+    assert_eq!(address, ferrane::machine::explain::address(ferrane::diag::Code(412)).map(|_| true));
     let result = &run["results"][0];
     assert_eq!((&result["ruleId"], &result["level"]), (&"E0412".into(), &"error".into()));
     assert_eq!(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"], "rsqrt.mil");

@@ -31,6 +31,45 @@ fn each_op_has_a_place_and_one_change_is_best() {
     assert_eq!(unknown["ops"][0]["runs_on"], Value::Null);
 }
 
+/// The data of a page that the command wrote.
+fn data(place: &Place, name: &str) -> Value {
+    let html = std::fs::read_to_string(place.path(name)).unwrap();
+    let (_, rest) = html.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn a_page_has_what_the_commands_say() {
+    let place = Place::new();
+    place.write("net.mil", NET);
+    let placed = place.run("place net.mil --html placed.html --json").ok();
+    assert!(placed.err.contains("written to placed.html") && placed.objects().len() == 1);
+    let page = data(&place, "placed.html");
+    let summary = &page["summary"];
+    assert_eq!(
+        (&summary["on_engine"], &summary["off_engine"], &summary["segments"]),
+        (&json!(2), &json!(1), &json!(3))
+    );
+    assert_eq!(page["graphs"][0]["nodes"][2]["line"], 6);
+    assert!(page["first"][0]["title"].as_str().unwrap().starts_with("Replace 1 op"), "{}", page["first"]);
+
+    let checked = place.run("check --machine m4 net.mil --html checked.html");
+    assert_eq!(checked.code, Some(1));
+    let page = data(&place, "checked.html");
+    assert_eq!((&page["summary"]["machine"], &page["summary"]["errors"]), (&json!("m4-macos15-inmem"), &json!(1)));
+    let tan = &page["graphs"][0]["nodes"][2];
+    assert_eq!(
+        (&tan["op"], &page["findings"][tan["findings"][0].as_u64().unwrap() as usize]["code"]),
+        (&json!("tan"), &json!("E0411"))
+    );
+
+    place.run("check --machine m4 net.mil net.mil --html both.html").refused(1, &["one program"]);
+    place.run("check net.mil --html page.html").refused(2, &["--machine"]);
+    place.write("wrong.mil", NET.replace("tan(", "tann("));
+    let wrong = place.run("check --machine m4 wrong.mil --html wrong.html");
+    assert!(wrong.code == Some(1) && wrong.err.contains("not written") && !place.path("wrong.html").exists());
+}
+
 #[test]
 fn a_record_shows_what_left_the_engine() {
     let place = Place::new();

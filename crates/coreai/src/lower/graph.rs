@@ -14,6 +14,7 @@ use ferrane_mil::{
 
 use super::fold;
 use super::known::{Known, mil};
+use super::origin;
 use super::state::{Built, DECODED, Lower, MAX_PARTS, MAX_TABLES, Meaning, Role, Stop, rejected, unmapped};
 use super::table::{self, OpMapping};
 use crate::bytecode::{self, Block, Bytecode, BytecodeOp, TypeId};
@@ -38,12 +39,15 @@ fn contents<'a>(file: &'a Bytecode<'a>) -> &'a [BytecodeOp] {
     inner.map_or(&file.body.operations, |block| &block.operations)
 }
 
-/// The program of a model.
+/// An op by the names of function and first result, with the location of what it was made from.
+type Located = (String, String, bytecode::AttributeId);
+
+/// The program of a model, with its ops that have a location.
 pub(super) fn lower<'a>(
     file: &'a Bytecode<'a>,
     memory: Option<&'a Mapped>,
     options: &'a ConversionOptions,
-) -> Result<Program, Refusals> {
+) -> Result<(Program, Vec<Located>), Refusals> {
     let is_graph = |op: &&BytecodeOp| file.op(op.name).is_some_and(|o| o.name == "dataflow.graph_v1");
     let name = |op: &BytecodeOp| match file.attribute(file.property(op, "name")?)?.fields.as_slice() {
         [Field::String(id)] => Some(file.string(*id).into_owned()),
@@ -61,11 +65,12 @@ pub(super) fn lower<'a>(
     let mut refusals = Vec::new();
     let names = port_names(public.iter().map(|(name, _)| name.as_str()));
     let mut extents = Extents::new();
+    let mut located = Vec::new();
     for ((name, op), spelled) in public.iter().zip(&names) {
         let weights = program.as_mut().map(|p| std::mem::take(&mut p.weights)).unwrap_or_default();
         let mut l =
             lowering(file, memory, options, op, name, &graphs, Builder::over(spelled, target(options), weights));
-        match l.function(op, &mut extents) {
+        match l.function(op, &mut extents, &mut located) {
             // The weights are complete after each function.
             Some(found) => match &mut program {
                 None => program = Some(found),
@@ -94,7 +99,8 @@ pub(super) fn lower<'a>(
             // weights that no function reads.
             let cleanup = Pipeline::new(passes::find("dead_code"));
             let invalid = |e: MilError| refusal(codes::INVALID, "the model", "program", e.to_string());
-            cleanup.run(&program, &NoArithmetic).map(|(p, _)| p).map_err(|e| Refusals { all: vec![invalid(e)] })
+            let cleaned = cleanup.run(&program, &NoArithmetic).map_err(|e| Refusals { headline: HEADLINE, all: vec![invalid(e)] });
+            cleaned.map(|(p, _)| (p, located))
         }
         _ if refusals.is_empty() => {
             let reason = "it has no function that callers see".to_string();
@@ -138,6 +144,7 @@ fn lowering<'a>(
         records: HashMap::new(),
         transposed: HashMap::new(),
         refusals: Vec::new(),
+        made: Vec::new(),
         calls: Vec::new(),
         graphs,
         tables: MAX_TABLES,
@@ -158,7 +165,7 @@ impl Evaluate for NoArithmetic {
 impl<'a> Lower<'a> {
     /// The program with this function alone and all weights so far. `None` if there are refusals.
     /// Adds the names of extents that the options may choose.
-    fn function(&mut self, op: &'a BytecodeOp, extents: &mut Extents) -> Option<Program> {
+    fn function(&mut self, op: &'a BytecodeOp, extents: &mut Extents, located: &mut Vec<Located>) -> Option<Program> {
         let Some(block) = body(op) else {
             self.refuse(codes::INVALID, "dataflow.graph_v1", "it has no body".into());
             return None;
@@ -192,7 +199,9 @@ impl<'a> Lower<'a> {
         }
         let pairs: Vec<(&str, ValueId)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         let b = std::mem::replace(&mut self.b, Builder::new("none", self.target));
-        b.finish(&pairs).map_err(|e| self.refuse(codes::INVALID, "program", e.to_string())).ok()
+        let program = b.finish(&pairs).map_err(|e| self.refuse(codes::INVALID, "program", e.to_string())).ok()?;
+        located.extend(origin::named(&program, &mut self.made));
+        Some(program)
     }
 
     /// The names of inputs and outputs; those without one are numbered.
@@ -349,6 +358,9 @@ impl<'a> Lower<'a> {
                 Some(entry) => entry.clone(),
                 None => self.make(Role::Poisoned, ElementType::Float32),
             };
+            if let Role::Value(value) = entry.is {
+                self.made.push((value, op.location));
+            }
             self.values.insert(result.value, entry);
         }
     }

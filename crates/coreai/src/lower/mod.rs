@@ -9,6 +9,7 @@ mod fold;
 mod graph;
 mod index;
 mod known;
+mod origin;
 mod quantize;
 mod reduce;
 mod resize;
@@ -23,6 +24,7 @@ use crate::bytecode::Bytecode;
 use crate::error::{Refusals, Result};
 use crate::options::ConversionOptions;
 
+pub use origin::Origins;
 pub use table::operations;
 
 impl Bytecode<'_> {
@@ -39,7 +41,7 @@ impl Bytecode<'_> {
     /// All operations that MIL cannot express and all extents that have no number, each with its
     /// reason.
     pub fn to_mil(&self, options: &ConversionOptions) -> Result<Program, Refusals> {
-        graph::lower(self, None, options)
+        graph::lower(self, None, options).map(|(program, _)| program)
     }
 }
 
@@ -49,6 +51,20 @@ impl Asset {
     /// # Errors
     /// As [`Asset::program`]; inside of it, as [`Bytecode::to_mil`].
     pub fn to_mil(&self, options: &ConversionOptions) -> Result<Result<Program, Refusals>> {
-        Ok(graph::lower(&self.program()?, Some(self.mapped()), options))
+        Ok(graph::lower(&self.program()?, Some(self.mapped()), options).map(|(program, _)| program))
+    }
+
+    /// Where the ops of the program that [`Asset::to_mil`] makes come from, as far as the file
+    /// says: `Model › Linear (model.py:12)`, the modules of PyTorch and the line. Empty if there is
+    /// no program.
+    ///
+    /// # Errors
+    /// As [`Asset::program`].
+    pub fn origins(&self, options: &ConversionOptions) -> Result<Origins> {
+        let file = self.program()?;
+        let Ok((_, made)) = graph::lower(&file, Some(self.mapped()), options) else { return Ok(Origins::new()) };
+        let mut reader = origin::Reader::new(&file);
+        let all = made.into_iter().filter_map(|(function, name, at)| Some(((function, name), reader.origin(at)?)));
+        Ok(all.collect())
     }
 }

@@ -81,6 +81,8 @@ pub(super) struct Lower<'a> {
     /// What a transpose of the last two axes has swapped, by its result: a product swaps by itself.
     pub(super) transposed: HashMap<ValueId, ValueId>,
     pub(super) refusals: Vec<Refusal>,
+    /// Values that operations computed, with the locations of these.
+    pub(super) made: Vec<(ValueId, AttributeId)>,
     /// Functions that are being inlined.
     pub(super) calls: Vec<&'a str>,
     pub(super) graphs: &'a HashMap<String, &'a BytecodeOp>,

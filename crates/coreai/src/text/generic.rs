@@ -503,17 +503,10 @@ pub(super) fn ty(file: &Bytecode<'_>, id: TypeId, out: &mut BoundedText) {
 
 /// Bytes in base 64.
 fn base64(bytes: &[u8], out: &mut BoundedText) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for chunk in bytes.chunks(3) {
         if !out.is_open() {
             return out.push_str("");
         }
-        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            match place <= chunk.len() {
-                true => out.push(char::from(DIGITS[(word >> (18 - 6 * place) & 63) as usize])),
-                false => out.push('='),
-            }
-        }
+        ferrane_diag::base64(chunk).for_each(|digit| out.push(digit));
     }
 }

@@ -81,6 +81,32 @@ fn a_folder_is_opened() {
 }
 
 #[test]
+fn ops_come_from_modules_and_lines() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("mlp.aimodel");
+    std::fs::create_dir(&path).unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/torch_mlp.mlirb");
+    std::fs::copy(model, path.join("main.mlirb")).unwrap();
+    std::fs::write(path.join("metadata.json"), "{}").unwrap();
+    let asset = Asset::open(&path).unwrap();
+    let program = asset.to_mil(&Default::default()).unwrap().unwrap();
+    let origins = asset.origins(&Default::default()).unwrap();
+    let function = &program.functions[0];
+    let mut seen = std::collections::BTreeSet::new();
+    for op in function.ops.iter().filter(|op| op.name != "const") {
+        let name = function.value(op.outputs[0]).name.clone();
+        let origin = &origins[&(function.name.clone(), name)];
+        assert!(origin.starts_with("Sequential$1") && origin.contains(".py:"), "{origin}");
+        seen.insert(origin.split(" (").next().unwrap().to_string());
+    }
+    assert!(seen.iter().any(|o| o.contains("Linear$")) && seen.len() > 2, "{seen:?}");
+    // A model that was written without a source has none.
+    let asset = Asset::open(folder().join("add_float16.aimodel")).unwrap();
+    let origins = asset.origins(&Default::default()).unwrap();
+    assert!(origins.values().all(|o| !o.contains('$')), "{origins:?}");
+}
+
+#[test]
 fn a_summary_lists_functions_and_operations() {
     let bytes = read("functions");
     let summary = Summary::of(&Bytecode::read(&bytes).unwrap());

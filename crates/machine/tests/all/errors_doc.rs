@@ -16,6 +16,21 @@ fn errors_doc_is_what_the_codes_say() {
     assert_eq!(found, wanted, "FERRANE_BLESS=1 writes docs/errors.md again");
 }
 
+/// Addresses of codes name anchors of the page.
+#[test]
+fn every_code_has_its_anchor() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
+    let page = std::fs::read_to_string(&path).expect("docs/errors.md");
+    let anchors: Vec<&str> = page.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let wanted: Vec<String> = explain::all().iter().map(|e| explain::anchor(e.code)).collect();
+    assert_eq!(anchors, wanted);
+    assert_eq!(anchors.iter().collect::<BTreeSet<_>>().len(), anchors.len(), "an anchor stands twice");
+    for e in explain::all() {
+        let address = explain::address(e.code);
+        assert!(address.is_none_or(|a| a.starts_with("https://") && a.ends_with(&explain::anchor(e.code))));
+    }
+}
+
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()) {
