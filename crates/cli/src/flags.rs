@@ -46,6 +46,8 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
 /// The message of an error about a program or its file, if it names a field or lacks a remedy.
 fn of_program(error: &(dyn Error + 'static), text: &str) -> Option<String> {
     match error.downcast_ref() {
+        // A transparent error stands for the one in it.
+        Some(ModelError::Package(inner)) => return of_program(inner, text),
         Some(ModelError::Shapes { .. }) => return Some(text.replacen("`shapes`", "--shape", 1)),
         Some(ModelError::Function { .. }) => return Some(text.replacen("`function`", "--function", 1)),
         Some(ModelError::NoImage { .. }) => return Some(text.replacen("`format`", "--output-format", 1)),

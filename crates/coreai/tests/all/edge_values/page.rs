@@ -9,7 +9,7 @@ use super::archive::Archive;
 
 const HEADING: &str = "## Numbers by Apple\n";
 /// The section after it.
-const NEXT: &str = "## What is not known";
+const NEXT: &str = "## Models of programs";
 
 /// The rows of one operation.
 #[derive(Default)]
@@ -78,11 +78,11 @@ fn section(
     let mut text = format!(
         "{HEADING}
 `scripts/coreai/edge_values.py` records what Apple's runtime computes on a CPU for each operation, element type and form: zeros of both
-signs, infinities, no number, subnormal and the largest numbers, the least and the largest integer, division by zero, halves that are
+signs, infinities, NaN, subnormal and the largest numbers, the least and the largest integer, division by zero, halves that are
 rounded, ties, empty and single extents, indices that repeat or count from the end. A row is one operation on one type in one form. Of {}
 rows that Apple's runtime runs, {} agree in the emulator, {} differ and {} are refused; it does not run {} that coreai-core accepts. fp32
 agrees to 1e-5 of each element (of the largest one, where elements are summed), fp16 to one unit in the last place (sums to 4e-3 of the
-largest element), integers and truth values exactly. Calls, groups, states and sparse palettes are compared in whole models
+largest element), integers and booleans exactly. Calls, groups, states and sparse palettes are compared in whole models
 (`crates/coreai/tests/models`). Generated: `FERRANE_BLESS=1 cargo test -p ferrane-coreai edge_values`.
 
 | operation | agrees | types of rows that agree | does not agree, by reason | not run by Apple |
