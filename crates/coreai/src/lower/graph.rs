@@ -99,7 +99,9 @@ pub(super) fn lower<'a>(
             // weights that no function reads.
             let cleanup = Pipeline::new(passes::find("dead_code"));
             let invalid = |e: MilError| refusal(codes::INVALID, "the model", "program", e.to_string());
-            let cleaned = cleanup.run(&program, &NoArithmetic).map_err(|e| Refusals { headline: HEADLINE, all: vec![invalid(e)] });
+            let cleaned = cleanup
+                .run(&program, &NoArithmetic)
+                .map_err(|e| Refusals { headline: HEADLINE, all: vec![invalid(e)] });
             cleaned.map(|(p, _)| (p, located))
         }
         _ if refusals.is_empty() => {
