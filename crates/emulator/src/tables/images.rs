@@ -23,11 +23,7 @@ pub(crate) fn packed_conv(
 ) -> Result<()> {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
-    let Slice::F32(weights) = reads[1] else { return Err(broken("packed weights are not fp32")) };
-    let bias = match reads[2] {
-        Slice::F32(bias) if packed.bias => Some(bias),
-        _ => None,
-    };
+    let (weights, bias) = weights_and_bias(packed, reads, 1)?;
     let tasks = scratch::Tasks::default();
     let mut one_image = |i: usize, scales: Option<&mut [f32]>| {
         let finish = packed.finish.as_deref().map(|f| Finishing::new(f, reads, bases, i));
@@ -70,17 +66,9 @@ pub(crate) fn conv_pair(
 ) -> Result<()> {
     let (x, out) = (&step.reads[0], &step.writes[0]);
     let [mut write, ..] = writes;
-    let mut operands = reads[1..].iter();
-    let mut stage = |packed: &'_ PackedConv| {
-        let mut floats = || match operands.next() {
-            Some(&Slice::F32(values)) => Ok(values),
-            _ => Err(broken("packed weights are not fp32")),
-        };
-        let weights = floats()?;
-        let bias = packed.bias.then(floats).transpose()?;
-        Ok((weights, bias))
-    };
-    let operands = [stage(&pair[0])?, stage(&pair[1])?];
+    let [first, second] = pair;
+    let after = 2 + usize::from(first.bias);
+    let operands = [weights_and_bias(first, reads, 1)?, weights_and_bias(second, reads, after)?];
     let stages = [0, 1].map(|n: usize| {
         let (packed, (weights, bias)) = (&pair[n], operands[n]);
         let epilogue =
@@ -89,10 +77,20 @@ pub(crate) fn conv_pair(
     });
     for i in 0..x.shape[0] {
         let image = image(x, i, &reads[0], bases[0])?;
-        let to = image_mut(out, i, &mut write, pair[1].layout)?;
+        let to = image_mut(out, i, &mut write, second.layout)?;
         conv::run_pair(stages, image, to).map_err(|e| failed(step, &e))?;
     }
     Ok(())
+}
+
+/// The packed weights of a convolution, which are read `at`, and the bias after them, if it has
+/// one.
+fn weights_and_bias<'a>(packed: &PackedConv, reads: &Reads<'a>, at: usize) -> Result<(&'a [f32], Option<&'a [f32]>)> {
+    let floats = |read: usize| match reads[read] {
+        Slice::F32(values) => Ok(values),
+        _ => Err(broken("packed weights are not fp32")),
+    };
+    Ok((floats(at)?, packed.bias.then(|| floats(at + 1)).transpose()?))
 }
 
 /// The values of an image that has one for each channel.

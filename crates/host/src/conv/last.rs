@@ -548,8 +548,7 @@ impl Last {
         rows: Range<usize>,
     ) {
         let (widths, lanes) = (self.output[2], panel_width().1);
-        let reach = self.taps.last().map_or(1, |(_, at)| at[1] + 1);
-        let together = (L1 / (reach * self.input[2] * lanes)).max(1) * lanes;
+        let together = (L1 / (self.reach() * self.input[2] * lanes)).max(1) * lanes;
         let mut lists = LISTS.take();
         let Lists { segments, taps, .. } = &mut lists;
         segments.clear();

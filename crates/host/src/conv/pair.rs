@@ -97,7 +97,7 @@ impl Last {
     }
 
     /// Rows of the input from the first to the last one under the filter.
-    fn reach(&self) -> usize {
+    pub(super) fn reach(&self) -> usize {
         self.taps.iter().map(|(_, at)| at[1] + 1).max().unwrap_or(1)
     }
 
@@ -195,7 +195,7 @@ impl Pair<'_> {
                 addend: Load::NONE,
                 round: self.between.round,
             };
-            for part in split(row * width..(row + 1) * width, POSITIONS) {
+            for part in parts(row * width..(row + 1) * width, POSITIONS) {
                 let area = Area::neighbors(part);
                 // SAFETY: the row is in the buffer; the caller guarantees the rest.
                 unsafe { first.product(&self.image, self.weights[0], between, 0..1, area, 0..panels)? };
@@ -212,7 +212,7 @@ impl Pair<'_> {
 }
 
 /// Parts of about the same length, at most `most`.
-fn split(all: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+fn parts(all: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = all.len().div_ceil(most).max(1);
     let share = all.len().div_ceil(count).max(1);
     all.clone().step_by(share).map(move |start| start..all.end.min(start + share))
