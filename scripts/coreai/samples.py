@@ -321,19 +321,21 @@ def _(data):
     graph("main", {k: spec(v) for k, v in data.items()}, main)
 
 
+def doubled(n, x):
+    """`x` doubled `n` times, in a loop."""
+    results, (before, after) = ops.while_([n.type, x.type], [ops.constant(np.array(0, S)), x])
+    with before:
+        i, v = before.arguments
+        ops.condition(ops.not_equal(i, n), i, v)
+    with after:
+        i, v = after.arguments
+        ops.yield_([ops.add(i, np.int32(1)), ops.add(v, v)])
+    return results[1]
+
+
 @module("while", n=np.array(5, np.int32), x=f(3))
 def _(data):
-    def main(n, x):
-        results, (before, after) = ops.while_([n.type, x.type], [ops.constant(np.array(0, S)), x])
-        with before:
-            i, v = before.arguments
-            ops.condition(ops.not_equal(i, n), i, v)
-        with after:
-            i, v = after.arguments
-            ops.yield_([ops.add(i, np.int32(1)), ops.add(v, v)])
-        return results[1]
-
-    graph("main", {k: spec(v) for k, v in data.items()}, main)
+    graph("main", {k: spec(v) for k, v in data.items()}, doubled)
 
 
 @module("functions", x=f(2, 3))
