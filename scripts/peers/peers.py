@@ -10,7 +10,7 @@ threads as Ferrane.
 import argparse, json, os, pathlib, platform, shutil, statistics, subprocess, sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = HERE.parent.parent
 WORK = pathlib.Path(os.environ.get("PEERS", ROOT / "target" / "bench-peers"))
 FERRANE = os.environ.get("FERRANE", str(ROOT / "target" / "release" / "ferrane"))
 # Vocabulary in use: that of docs/performance.md.

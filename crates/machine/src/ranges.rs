@@ -102,7 +102,8 @@ const ELEMENTS: usize = 1 << 24;
 pub struct Ranges {
     values: Vec<Range>,
     sums: HashMap<ValueId, Sums>,
-    constants: HashMap<ValueId, Range>,
+    /// Which values are constants that were read.
+    read: Vec<bool>,
     /// Results of a softmax along the last axis: their rows add up to one.
     rows: Vec<ValueId>,
 }
@@ -110,7 +111,9 @@ pub struct Ranges {
 impl Ranges {
     /// Computes the bounds for a view, with bounds of inputs by name.
     pub(crate) fn of(view: &FunctionView<'_>, weights: &Weights, bounds: &[InputBounds]) -> Ranges {
-        let mut ranges = Ranges { values: vec![Range::ALL; view.function.values.len()], ..Ranges::default() };
+        let count = view.function.values.len();
+        let (values, read) = (vec![Range::ALL; count], vec![false; count]);
+        let mut ranges = Ranges { values, read, ..Ranges::default() };
         for input in view.inputs() {
             let value = view.function.value(input);
             let given = bounds.iter().find(|b| b.name == value.name);
@@ -127,7 +130,7 @@ impl Ranges {
 
     /// The bounds of a value; a constant has them only if the analysis read it.
     pub fn get(&self, value: ValueId) -> Range {
-        self.constants.get(&value).or(self.values.get(value.index())).copied().unwrap_or(Range::ALL)
+        self.values.get(value.index()).copied().unwrap_or(Range::ALL)
     }
 
     /// The bounds of the sums of a product, by its result.
@@ -141,12 +144,20 @@ impl Ranges {
         }
     }
 
+    /// The bounds of a constant, which is read once.
+    fn constant(&mut self, value: ValueId, constant: &Constant, weights: &Weights) -> Range {
+        if self.read.get_mut(value.index()).is_some_and(|read| !std::mem::replace(read, true)) {
+            self.set(value, extremes(constant, weights));
+        }
+        self.get(value)
+    }
+
     /// The bounds of an argument; reads a constant if necessary.
     fn arg(&mut self, view: &FunctionView<'_>, weights: &Weights, op: &Op, name: &str) -> Range {
         match op.arg(name) {
             Some(Arg::Const(c)) => extremes(c, weights),
             Some(Arg::Value(v)) => match view.function.constant(*v) {
-                Some(c) => *self.constants.entry(*v).or_insert_with(|| extremes(c, weights)),
+                Some(c) => self.constant(*v, c, weights),
                 None => self.get(*v),
             },
             _ => Range::ALL,
@@ -228,9 +239,7 @@ impl Ranges {
                 let mut all: Option<Range> = None;
                 for &v in view.list(op, "values") {
                     let one = match view.function.constant(v) {
-                        Some(c) if all.is_none_or(|a| a != Range::ALL) => {
-                            *self.constants.entry(v).or_insert_with(|| extremes(c, weights))
-                        }
+                        Some(c) if all.is_none_or(|a| a != Range::ALL) => self.constant(v, c, weights),
                         _ => self.get(v),
                     };
                     all = Some(all.map_or(one, |a| a.or(one)));

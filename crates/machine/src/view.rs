@@ -3,7 +3,7 @@
 //! A view never changes the function. It indexes the ops once by name, and the users of values on
 //! first use, so a rule about absent ops costs no pass over the program.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use ferrane_mil::{Arg, BlockId, Constant, DataType, Dim, Function, Op, OpId, Type, ValueDef, ValueId};
@@ -21,8 +21,46 @@ pub(crate) struct FunctionView<'a> {
     pub selection: Selection,
     /// The ops in order; those of nested blocks follow the op that holds the blocks.
     order: Vec<OpId>,
-    named: HashMap<&'a str, Vec<OpId>>,
-    users: OnceLock<Vec<Vec<OpId>>>,
+    named: BTreeMap<&'a str, Vec<OpId>>,
+    users: OnceLock<Users>,
+}
+
+/// The ops that read each value, as ranges of one list: a list for each value would be most of the
+/// allocations of a check.
+struct Users {
+    /// Where the users of each value begin in `ops`, and the length of `ops`.
+    starts: Vec<u32>,
+    ops: Vec<OpId>,
+}
+
+impl Users {
+    fn of(function: &Function, order: &[OpId]) -> Users {
+        let values = function.values.len();
+        let reads = || {
+            let ops = order.iter().map(|&id| (id, function.op(id)));
+            ops.flat_map(|(id, op)| op.operands().map(move |v| (id, v.index()))).filter(|(_, v)| *v < values)
+        };
+        // Each count is stored behind the place of its start, so that adding up gives the starts.
+        let mut starts = vec![0u32; values + 1];
+        reads().for_each(|(_, value)| starts[value + 1] += 1);
+        for value in 0..values {
+            starts[value + 1] += starts[value];
+        }
+        let mut next = starts.clone();
+        let mut ops = vec![OpId(0); starts[values] as usize];
+        for (id, value) in reads() {
+            ops[next[value] as usize] = id;
+            next[value] += 1;
+        }
+        Users { starts, ops }
+    }
+
+    fn get(&self, value: ValueId) -> &[OpId] {
+        match self.starts.get(value.index()..).unwrap_or_default() {
+            [start, end, ..] => &self.ops[*start as usize..*end as usize],
+            _ => &[],
+        }
+    }
 }
 
 impl<'a> FunctionView<'a> {
@@ -32,9 +70,10 @@ impl<'a> FunctionView<'a> {
         if let Some((_, root)) = function.bodies.first() {
             walk(function, *root, &mut order);
         }
-        let mut named: HashMap<&str, Vec<OpId>> = HashMap::new();
-        for &id in &order {
-            named.entry(&function.op(id).name).or_default().push(id);
+        let mut named: BTreeMap<&str, Vec<OpId>> = BTreeMap::new();
+        // Runs of constants, which are most ops, are looked up once.
+        for run in order.chunk_by(|a, b| function.op(*a).name == function.op(*b).name) {
+            named.entry(&function.op(run[0]).name).or_default().extend_from_slice(run);
         }
         let (selection, users) = (select(function, profile), OnceLock::new());
         FunctionView { index, function, selection, order, named, users }
@@ -67,18 +106,7 @@ impl<'a> FunctionView<'a> {
 
     /// The ops that read a value, once per read.
     pub fn users(&self, value: ValueId) -> &[OpId] {
-        let users = self.users.get_or_init(|| {
-            let mut users = vec![Vec::new(); self.function.values.len()];
-            for (id, op) in self.ops() {
-                for v in op.operands() {
-                    if let Some(of) = users.get_mut(v.index()) {
-                        of.push(id);
-                    }
-                }
-            }
-            users
-        });
-        users.get(value.index()).map_or(&[], Vec::as_slice)
+        self.users.get_or_init(|| Users::of(self.function, &self.order)).get(value)
     }
 
     /// Type of a value.

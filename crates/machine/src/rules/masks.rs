@@ -12,6 +12,8 @@ use crate::view::FunctionView;
 
 /// Larger constants are not searched, to keep the check fast.
 const BYTES: usize = 1 << 23;
+/// Constants up to this size are searched faster than a previous result is looked up.
+const SMALL: usize = 64;
 /// Ops between a mask and its softmax.
 const STEPS: usize = 8;
 
@@ -76,8 +78,10 @@ impl Masks<'_, '_> {
         let Some(constant) = self.view.function.arg_constant(op, name) else { return false };
         let search = || holds_infinity(constant, self.weights);
         match self.view.arg(op, name) {
-            Some(value) => *self.known.entry(value).or_insert_with(search),
-            None => search(),
+            Some(value) if constant.bytes(self.weights).is_some_and(|b| b.len() > SMALL) => {
+                *self.known.entry(value).or_insert_with(search)
+            }
+            _ => search(),
         }
     }
 }
