@@ -411,8 +411,9 @@ impl Shape {
     ///
     /// # Errors
     /// [`LayoutError::Shape`] for a window without tokens, for sizes that do not fit the int32 of
-    /// MIL's shapes, for constant tables above [`MAX_TABLE_BYTES`], and for biases in a model with
-    /// more heads than `dim`.
+    /// MIL's shapes, for constant tables above [`MAX_TABLE_BYTES`], for biases in a model with more
+    /// heads than `dim`, and for models that the kernels do not compute
+    /// ([`Config::beyond_kernels`]).
     pub fn layout(&self, kernel: Kernel) -> Result<KernelLayout, LayoutError> {
         self.check()?;
         let c = &self.config;
@@ -517,6 +518,9 @@ impl Shape {
     /// constant tables above [`MAX_TABLE_BYTES`].
     fn check(&self) -> Result<(), LayoutError> {
         let c = &self.config;
+        if let Some(reason) = c.beyond_kernels() {
+            return Err(LayoutError::Shape(reason));
+        }
         if self.seq == 0 {
             return Err(LayoutError::Shape("a window of 0 tokens".into()));
         }
@@ -561,6 +565,9 @@ fn port_of(part: Part) -> &'static str {
         Part::KNorm => "Gk",
         Part::AttnNorm => "Ga",
         Part::FfnNorm => "Gf",
+        Part::PostAttnNorm => "Gpa",
+        Part::PostFfnNorm => "Gpf",
+        Part::Router => "Wr",
     }
 }
 

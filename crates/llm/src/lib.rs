@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! Its parts are a [`config`] (Llama, Mistral, Qwen2, Qwen3), [`weights`] in fp32 and a
-//! [`tokenizer`]. If the training run covered only some ids, [`compaction`] lists them.
+//! Its parts are a [`config`] (Llama, Mistral, Qwen2, Qwen3, Phi-3, SmolLM, Gemma), [`weights`] in
+//! fp32 and a [`tokenizer`]. If the training run covered only some ids, [`compaction`] lists them.
 //!
 //! # How it runs
 //!

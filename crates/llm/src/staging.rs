@@ -208,6 +208,9 @@ pub fn tensor(layer: &Layer, part: Part) -> Option<&[f32]> {
         Part::W1 => &layer.w1,
         Part::W3 => &layer.w3,
         Part::W2 => &layer.w2,
+        Part::PostAttnNorm => layer.post_attn_norm.as_deref()?,
+        Part::PostFfnNorm => layer.post_ffn_norm.as_deref()?,
+        Part::Router => layer.router.as_deref()?,
     })
 }
 

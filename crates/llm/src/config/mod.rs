@@ -6,11 +6,17 @@
 //! value above the limits below, so code that reads one from a file can compute sizes first and
 //! then decide whether to allocate.
 
+mod attention;
+mod experts;
 mod hf;
 mod presets;
+mod rope;
 
+pub use attention::AttentionKind;
+pub use experts::Experts;
 pub use hf::{HfConfig, parse_hf, read_hf};
 pub use presets::{PRESETS, preset};
+pub use rope::{Rope, RopeScaling, RopeStyle, Rotation};
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -25,27 +31,31 @@ pub const MAX_POSITIONS: usize = 1 << 24;
 /// Largest accepted number of parameters: 2^40.
 pub const MAX_PARAMETERS: usize = 1 << 40;
 
-/// Which two elements of a head of `head_dim` values form a rotated pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RopeStyle {
-    /// Pair `i` is elements `2i` and `2i + 1` (llama2.c and the reference trainer).
-    Interleaved,
-    /// Pair `i` is elements `i` and `i + head_dim / 2` (Hugging Face).
-    Half,
+/// The function of the gate in the feed-forward part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    #[default]
+    Silu,
+    /// GELU in its approximation by tanh (Gemma).
+    GeluTanh,
 }
 
-/// Rotary position encoding: pair `i` at position `p` is rotated by `p · base^(-2i / head_dim)`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Rope {
-    /// Which elements form a pair.
-    pub style: RopeStyle,
-    /// Base of the frequencies, often 10000 or 1000000.
-    pub base: f32,
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+fn is_one(value: &f32) -> bool {
+    *value == 1.0
 }
 
 /// A Llama-style decoder: RMSNorm, rotary attention with grouped key/value heads, SwiGLU
-/// feed-forward.
+/// feed-forward. Fields that older files lack have the value that these had.
 ///
 /// Deserializing refuses unknown fields: an option that this version ignored would change the
 /// result.
@@ -69,8 +79,12 @@ pub struct Config {
     pub vocab: usize,
     /// Longest context the model was made for, in tokens.
     pub max_seq: usize,
-    /// Pairing and base of the rotary position encoding.
+    /// The rotary position encoding.
     pub rope: Rope,
+    /// The encoding of layers with a window (Gemma 3), with the pairs of [`Config::rope`]; `None`:
+    /// as in the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_rope: Option<Rope>,
     /// Added to the mean square inside every RMSNorm.
     pub norm_eps: f32,
     /// RMSNorm with a gain of `head_dim` values on each query and key head before the rotation
@@ -78,8 +92,33 @@ pub struct Config {
     pub qk_norm: bool,
     /// Biases on the query, key and value projections (Qwen2).
     pub qkv_bias: bool,
+    /// RMSNorm also on the outputs of attention and of the feed-forward part (Gemma).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub post_norms: bool,
+    /// The experts of layers that have several feed-forward parts (Qwen3-MoE); `None`: no layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Experts>,
+    /// The function of the gate in the feed-forward part.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub activation: Activation,
+    /// Factor on the embedding of a token: 1, or `√dim` (Gemma). The classifier does not have it.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub embed_scale: f32,
+    /// Factor on the scores of attention; `None`: `1/√head_dim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score_scale: Option<f32>,
+    /// Scores `s` become `c · tanh(s / c)` before the mask (Gemma 2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attn_softcap: Option<f32>,
+    /// Logits `x` become `c · tanh(x / c)` (Gemma 2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_softcap: Option<f32>,
     /// Position `i` attends to `j` with `i - window < j <= i` (Mistral); `None`: to all `j <= i`.
+    /// [`Config::layer_attention`] may except layers.
     pub sliding_window: Option<usize>,
+    /// The attention of each layer; empty if all have the window, if any, and the rotation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layer_attention: Vec<AttentionKind>,
     /// True if the classifier is the embedding table.
     pub tied: bool,
     /// Factor on both residual branches: 1 for published weights; the reference trainer uses
@@ -116,7 +155,7 @@ pub enum Error {
         folder: String,
     },
     /// A Hugging Face configuration of an unsupported architecture.
-    #[error("{file}: architecture \"{found}\" is not supported; supported: {}", hf::ARCHITECTURES.join(", "))]
+    #[error("{file}: architecture \"{found}\" is not supported; supported: {}", hf::architectures())]
     UnknownArchitecture {
         /// Path of the configuration file.
         file: String,
@@ -167,6 +206,11 @@ impl Config {
         self.heads / self.kv_heads
     }
 
+    /// The factor on the scores of attention.
+    pub fn score_scale(&self) -> f64 {
+        self.score_scale.map_or_else(|| 1.0 / (self.head_dim as f64).sqrt(), f64::from)
+    }
+
     /// Number of values in all matrices of one layer, without norms and biases.
     pub fn layer_matrix_parameters(&self) -> usize {
         2 * self.q_dim() * self.dim + 2 * self.kv_dim() * self.dim + 3 * self.hidden * self.dim
@@ -182,16 +226,21 @@ impl Config {
         let kv = self.kv_heads.checked_mul(self.head_dim)?;
         let attention = self.dim.checked_mul(q.checked_add(kv)?)?.checked_mul(2)?;
         let ffn = self.dim.checked_mul(self.hidden)?.checked_mul(3)?;
-        let mut layer = attention.checked_add(ffn)?.checked_add(self.dim.checked_mul(2)?)?;
+        let mut layer = attention.checked_add(self.dim.checked_mul(2)?)?;
         if self.qk_norm {
             layer = layer.checked_add(self.head_dim.checked_mul(2)?)?;
+        }
+        if self.post_norms {
+            layer = layer.checked_add(self.dim.checked_mul(2)?)?;
         }
         if self.qkv_bias {
             layer = layer.checked_add(q)?.checked_add(kv.checked_mul(2)?)?;
         }
         let embed = self.vocab.checked_mul(self.dim)?;
         let tables = if self.tied { embed } else { embed.checked_mul(2)? };
-        layer.checked_mul(self.layers)?.checked_add(tables)?.checked_add(self.dim)
+        let (sparse, experts) = self.sparse_parameters()?;
+        let ffn = ffn.checked_mul(self.layers - sparse)?.checked_add(experts.checked_mul(sparse)?)?;
+        layer.checked_mul(self.layers)?.checked_add(ffn)?.checked_add(tables)?.checked_add(self.dim)
     }
 
     /// Checks every field and the relations between them.
@@ -231,11 +280,21 @@ impl Config {
                 return Err(invalid("head_dim", self.head_dim, &reason));
             }
         }
-        if !(self.rope.base.is_finite() && self.rope.base > 0.0) {
-            return Err(invalid("rope.base", self.rope.base, "must be finite and positive"));
-        }
+        self.rope.validate("rope.base", self.head_dim)?;
+        self.validate_attention()?;
+        self.validate_experts()?;
         if !(self.norm_eps.is_finite() && self.norm_eps >= 0.0) {
             return Err(invalid("norm_eps", self.norm_eps, "must be finite and not negative"));
+        }
+        for (field, value) in [
+            ("embed_scale", Some(self.embed_scale)),
+            ("score_scale", self.score_scale),
+            ("attn_softcap", self.attn_softcap),
+            ("logit_softcap", self.logit_softcap),
+        ] {
+            if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
+                return Err(invalid(field, value, "must be finite and positive"));
+            }
         }
         if !(self.residual_scale.is_finite() && self.residual_scale > 0.0) {
             return Err(invalid("residual_scale", self.residual_scale, "must be finite and positive"));
@@ -304,10 +363,14 @@ mod tests {
         assert_eq!((qwen.q_dim(), qwen.kv_dim(), qwen.gqa_ratio()), (2048, 1024, 2));
     }
 
+    fn experts(count: usize, active: usize) -> Experts {
+        Experts { count, active, hidden: MAX_WIDTH, normalize: true, dense_layers: vec![1] }
+    }
+
     #[test]
     fn every_bad_value_is_named() {
         type Break = fn(&mut Config);
-        let cases: [(&str, Break); 12] = [
+        let cases: [(&str, Break); 20] = [
             ("dim", |c| c.dim = 0),
             ("layers", |c| c.layers = usize::MAX),
             ("vocab", |c| c.vocab = usize::MAX / 2),
@@ -317,6 +380,14 @@ mod tests {
             ("head_dim", |c| c.head_dim = MAX_WIDTH),
             ("sliding_window", |c| c.sliding_window = Some(0)),
             ("rope.base", |c| c.rope.base = f32::NAN),
+            ("local_rope.base", |c| c.local_rope = Some(Rope::new(RopeStyle::Interleaved, -1.0))),
+            ("local_rope", |c| c.local_rope = Some(Rope::new(RopeStyle::Half, 1e4))),
+            ("layer_attention", |c| c.layer_attention = vec![AttentionKind { window: false, rope: false }]),
+            ("layer_attention", |c| c.layer_attention = vec![AttentionKind { window: true, rope: true }; c.layers]),
+            ("embed_scale", |c| c.embed_scale = 0.0),
+            ("experts.active", |c| c.experts = Some(experts(2, 3))),
+            ("parameters", |c| c.experts = Some(experts(MAX_WIDTH, 1))),
+            ("attn_softcap", |c| c.attn_softcap = Some(f32::INFINITY)),
             ("norm_eps", |c| c.norm_eps = -1.0),
             ("residual_scale", |c| c.residual_scale = f32::INFINITY),
             ("parameters", |c| (c.dim, c.vocab) = (MAX_WIDTH, MAX_WIDTH)),

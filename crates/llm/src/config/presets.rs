@@ -1,7 +1,7 @@
 //! Configurations by name. The values are from models.md §3–4 for the story models and Qwen3-0.6B,
 //! and from the published configuration for Qwen2.5-0.5B.
 
-use super::{Config, Error, Rope, RopeStyle};
+use super::{Activation, Config, Error, Rope, RopeStyle};
 
 /// The names that [`preset`] accepts.
 pub const PRESETS: [&str; 6] = ["stories260k", "stories15m", "stories42m", "stories110m", "qwen2.5-0.5b", "qwen3-0.6b"];
@@ -60,11 +60,20 @@ fn stories(
         head_dim: dim / heads,
         vocab,
         max_seq,
-        rope: Rope { style: RopeStyle::Interleaved, base: 1e4 },
+        rope: Rope::new(RopeStyle::Interleaved, 1e4),
+        local_rope: None,
         norm_eps: 1e-5,
         qk_norm: false,
         qkv_bias: false,
+        post_norms: false,
+        experts: None,
+        activation: Activation::Silu,
+        embed_scale: 1.0,
+        score_scale: None,
+        attn_softcap: None,
+        logit_softcap: None,
         sliding_window: None,
+        layer_attention: Vec::new(),
         tied: true,
         residual_scale: 1.0,
     }
@@ -72,7 +81,7 @@ fn stories(
 
 /// The fields that both Qwen presets share; the caller sets the sizes.
 fn qwen() -> Config {
-    Config { rope: Rope { style: RopeStyle::Half, base: 1e6 }, norm_eps: 1e-6, ..stories(1, 1, 1, 1, 1, 151_936, 1) }
+    Config { rope: Rope::new(RopeStyle::Half, 1e6), norm_eps: 1e-6, ..stories(1, 1, 1, 1, 1, 151_936, 1) }
 }
 
 fn nearest(name: &str) -> &'static str {

@@ -37,10 +37,11 @@ use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
 use ferrane_host::pool;
 use half::f16;
 
-use crate::config::Config;
+use crate::config::{Config, Rotation};
 use crate::forward::Error;
 use crate::kernels::MASKED;
-use crate::weights::{self, Weights};
+use crate::layout::LayoutError;
+use crate::weights::{self, Layer, Weights};
 use program::{DecodeInput, DecodeKernel, DecodeShape};
 use quantize::{HostMatrix, ONE, WeightType};
 use rows::{Norm, Sum};
@@ -73,6 +74,69 @@ fn bucket(positions: usize) -> usize {
     size
 }
 
+/// The gains of a layer's norms, `[dim]`: before its halves, and after them, if it has these.
+struct Gains {
+    attn: Vec<f32>,
+    ffn: Vec<f32>,
+    post_attn: Option<Vec<f32>>,
+    post_ffn: Option<Vec<f32>>,
+}
+
+impl Gains {
+    fn of(layer: &Layer) -> Gains {
+        Gains {
+            attn: layer.attn_norm.clone(),
+            ffn: layer.ffn_norm.clone(),
+            post_attn: layer.post_attn_norm.clone(),
+            post_ffn: layer.post_ffn_norm.clone(),
+        }
+    }
+}
+
+/// What layers of one kind of attention share.
+struct Kind {
+    /// Number of positions that a query sees, its own included.
+    reach: usize,
+    /// The rotation of heads, for sequences as long as the context.
+    rope: Rotation,
+    /// Cosines and sines, half a head each, of the positions prepared so far, `[positions,
+    /// head_dim]`.
+    rows: Vec<f16>,
+}
+
+impl Kind {
+    fn all(config: &Config, context: usize) -> Vec<Kind> {
+        let kind = |kind| Kind {
+            reach: config.window(kind).unwrap_or(usize::MAX),
+            rope: config.rotation(kind, context),
+            rows: Vec::new(),
+        };
+        config.attention_kinds().into_iter().map(kind).collect()
+    }
+
+    /// Prepares `most` positions if fewer than `positions` are there.
+    fn rotate(&mut self, positions: usize, most: usize, head: usize) {
+        let there = self.rows.len() / head;
+        if positions <= there {
+            return;
+        }
+        self.rows.resize(most * head, f16::ZERO);
+        for (t, row) in self.rows.chunks_exact_mut(head).enumerate().skip(there) {
+            let (cos, sin) = row.split_at_mut(head / 2);
+            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+                let (c, s) = self.rope.at(i, t);
+                (*cos, *sin) = (f16::from_f64(c), f16::from_f64(s));
+            }
+        }
+    }
+
+    /// Writes the rotation of a window that begins at position `at`; the kind has this index.
+    fn rotation(&self, kernel: &WindowKernel, index: usize, at: usize, head: usize) -> Result<(), Error> {
+        let copy = |t: usize, row: &mut [f16]| row[..head].copy_from_slice(&self.rows[(at + t) * head..][..head]);
+        kernel.fill(DecodeInput::Rope, index, copy)
+    }
+}
+
 /// A model on a device, with the state of one sequence.
 pub struct Decoder {
     device: Device,
@@ -92,11 +156,10 @@ pub struct Decoder {
     embed: HostMatrix,
     classifier: Option<HostMatrix>,
     norm: Vec<f32>,
-    gains: Vec<(Vec<f32>, Vec<f32>)>,
-    /// Rotation angle per position, in radians, of each pair.
-    frequencies: Vec<f64>,
-    /// Cosines and sines of the positions prepared so far, `[positions, head_dim]`.
-    rotation: Vec<f16>,
+    gains: Vec<Gains>,
+    /// What depends on the kind of a layer's attention, in the order of
+    /// [`Config::attention_kinds`].
+    kinds: Vec<Kind>,
     /// The sequence, of which the first `done` tokens are in the caches.
     tokens: Vec<u32>,
     done: usize,
@@ -111,11 +174,15 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights
-    /// that int8 cannot express, [`Error::Length`] for a context without positions; or the device
-    /// refused.
+    /// that int8 cannot express, [`Error::Length`] for a context without positions,
+    /// [`Error::Layout`] for a mixture of experts; or the device refused.
     pub fn new(device: &Device, config: &Config, weights: &Weights, options: Options) -> Result<Decoder, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
+        if config.experts.is_some() {
+            let reason = "a mixture of experts has no programs for a device; the fp32 reference runs it";
+            return Err(LayoutError::Shape(reason.into()).into());
+        }
         let context = options.context.unwrap_or(config.max_seq).min(config.max_seq);
         if context == 0 {
             return Err(Error::Length { found: 0, seq: config.max_seq });
@@ -124,8 +191,6 @@ impl Decoder {
             let matrix = HostMatrix::new(values, config.dim, options.weights);
             matrix.ok_or(Error::Quantize { layer: 0, tensor: name, row: 0 })
         };
-        let half = config.head_dim / 2;
-        let frequency = |i: usize| f64::from(config.rope.base).powf(-2.0 * i as f64 / config.head_dim as f64);
         let mut decoder = Decoder {
             device: device.clone(),
             config: config.clone(),
@@ -140,9 +205,8 @@ impl Decoder {
             embed: table("embed", &weights.embed)?,
             classifier: weights.classifier.as_deref().map(|values| table("classifier", values)).transpose()?,
             norm: weights.norm.clone(),
-            gains: weights.layers.iter().map(|l| (l.attn_norm.clone(), l.ffn_norm.clone())).collect(),
-            frequencies: (0..half).map(frequency).collect(),
-            rotation: Vec::new(),
+            gains: weights.layers.iter().map(Gains::of).collect(),
+            kinds: Kind::all(config, context),
             tokens: Vec::new(),
             done: 0,
             stream: Vec::new(),
@@ -299,6 +363,9 @@ impl Decoder {
         self.stream.resize(queries * dim, 0.0);
         for (row, &token) in self.stream.chunks_exact_mut(dim).zip(&self.tokens[done..done + count]) {
             self.embed.row(token as usize, row);
+            if self.config.embed_scale != 1.0 {
+                row.iter_mut().for_each(|value| *value *= self.config.embed_scale);
+            }
         }
         self.written = self.written.max(done + count);
         self.rotate(done + queries);
@@ -333,38 +400,39 @@ impl Decoder {
         }
         let places =
             [self.bound(DecodeKernel::Attention, queries, cached)?, self.bound(DecodeKernel::FeedForward, queries, 0)?];
-        let Decoder { config, stream, rotation, .. } = self;
+        let Decoder { config, stream, kinds, .. } = self;
         let [(_, attention), (_, feed_forward)] = places.map(|place| &self.kernels[place]);
         let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
         let norm = |gain| Norm { gain, eps: config.norm_eps };
-        attention
-            .fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(at + t) * head..][..head]))?;
-        let reach = config.sliding_window.unwrap_or(usize::MAX);
-        attention.fill(DecodeInput::Mask, |t, row| {
-            row.fill(f16::from_f32(MASKED));
-            let first = (at + t + 1).saturating_sub(reach);
-            if first < at.min(cached) {
-                row[first..at].fill(f16::ZERO);
-            }
-            row[cached + first.saturating_sub(at)..=cached + t].fill(f16::ZERO);
-        })?;
+        for (i, kind) in kinds.iter().enumerate() {
+            kind.rotation(attention, i, at, head)?;
+            attention.fill(DecodeInput::Mask, i, |t, row| {
+                row.fill(f16::from_f32(MASKED));
+                let first = (at + t + 1).saturating_sub(kind.reach);
+                if first < at.min(cached) {
+                    row[first..at].fill(f16::ZERO);
+                }
+                row[cached + first.saturating_sub(at)..=cached + t].fill(f16::ZERO);
+            })?;
+        }
         for layer in layers.clone() {
-            let (attn_gain, ffn_gain) = &self.gains[layer];
+            let gains = &self.gains[layer];
             if layer == layers.start {
-                attention.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm(attn_gain), x, stride))?;
+                attention.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm(&gains.attn), x, stride))?;
             }
             attention.run(layer, |y, stride| {
-                let sum = Some(Sum { alpha, y, stride });
-                feed_forward.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(ffn_gain), x, stride))?;
+                let sum = Some(Sum { alpha, y, stride, norm: gains.post_attn.as_deref().map(norm) });
+                feed_forward.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(&gains.ffn), x, stride))?;
                 self.caches[layer].append(at, [&y[dim..], &y[dim + kv..]], stride, count, head)
             })?;
             feed_forward.run(layer, |y, stride| {
+                let sum = Sum { alpha, y, stride, norm: gains.post_ffn.as_deref().map(norm) };
                 if layer + 1 == layers.end {
-                    rows::add(stream, Sum { alpha, y, stride }, dim);
+                    rows::add(stream, sum, dim);
                     return Ok(());
                 }
-                let (sum, next) = (Some(Sum { alpha, y, stride }), &self.gains[layer + 1].0);
-                attention.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(next), x, stride))
+                let next = norm(&self.gains[layer + 1].attn);
+                attention.write(DecodeInput::X, |x, stride| rows::step(stream, Some(sum), next, x, stride))
             })?;
         }
         Ok(())
@@ -374,34 +442,22 @@ impl Decoder {
     /// The rotation must be prepared for the whole window.
     fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
         let place = self.bound(DecodeKernel::KeysValues, queries, 0)?;
-        let Decoder { config, stream, rotation, done, .. } = self;
+        let Decoder { config, stream, kinds, done, .. } = self;
         let (layer, head, kv, (_, kernel)) =
             (config.layers - 1, config.head_dim, config.kv_dim(), &self.kernels[place]);
-        let norm = Norm { gain: &self.gains[layer].0, eps: config.norm_eps };
-        kernel
-            .fill(DecodeInput::Rope, |t, row| row[..head].copy_from_slice(&rotation[(*done + t) * head..][..head]))?;
+        let norm = Norm { gain: &self.gains[layer].attn, eps: config.norm_eps };
+        for (i, kind) in kinds.iter().enumerate() {
+            kind.rotation(kernel, i, *done, head)?;
+        }
         kernel.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm, x, stride))?;
         kernel.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
     }
 
-    /// Computes the cosines and sines, half a head each, of the first `positions` positions if they
-    /// are missing.
+    /// Computes the cosines and sines of the first `positions` positions if they are missing.
     fn rotate(&mut self, positions: usize) {
-        let head = 2 * self.frequencies.len();
-        let there = self.rotation.len() / head;
-        if positions <= there {
-            return;
-        }
         // As many as the caches hold, so that a later token allocates nothing.
-        let positions = positions.max(self.cached + self.least);
-        self.rotation.resize(positions * head, f16::ZERO);
-        for (t, row) in self.rotation.chunks_exact_mut(head).enumerate().skip(there) {
-            let (cos, sin) = row.split_at_mut(head / 2);
-            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
-                let angle = t as f64 * frequency;
-                (*cos, *sin) = (f16::from_f64(angle.cos()), f16::from_f64(angle.sin()));
-            }
-        }
+        let most = positions.max(self.cached + self.least);
+        self.kinds.iter_mut().for_each(|kind| kind.rotate(positions, most, self.config.head_dim));
     }
 
     /// Computes the logits of the stream's first row.
@@ -421,6 +477,9 @@ impl Decoder {
             for (logit, unit) in self.logits.iter_mut().zip(units) {
                 *logit *= unit.to_f32() / ONE;
             }
+        }
+        if let Some(cap) = self.config.logit_softcap {
+            self.logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
         }
         Ok(())
     }

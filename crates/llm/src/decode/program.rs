@@ -19,21 +19,22 @@
 //! *Everything that changes from token to token is an input.* The rotation of the window's
 //! positions is `rope`, and `mask` says which cached positions a query sees, so one program serves
 //! every sequence length up to the size of its cache. The mask of the first window of a sequence,
-//! which has no cache, is a constant. A row of `rope` holds the cosines, then the sines, of its
-//! position; a row of the mask has the cache's columns, then the window's own. Both are padded to
-//! widths that are multiples of 32 (C138, C139), and so are the rows of the cache `[1, kv_heads,
-//! cached, head_dim]`.
+//! which has no cache, is a constant, unless only some layers have a window. A row of `rope` holds
+//! the cosines, then the sines, of its position; a row of the mask has the cache's columns, then
+//! the window's own. Both are padded to widths that are multiples of 32 (C138, C139), and so are
+//! the rows of the cache `[1, kv_heads, cached, head_dim]`.
 //!
 //! The elements of a rotated pair are `head_dim / 2` elements away from each other. For models with
-//! interleaved pairs the rows of the projections are permuted to that order ([`head_order`]), which
-//! changes no score.
+//! interleaved pairs, or with heads of which only a part is rotated, the rows of the projections
+//! are permuted to that order ([`head_order`]), which changes no score. Pairs that are not rotated
+//! have cosine 1 and sine 0.
 
 use std::ops::Range;
 
 use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
 use super::quantize::{ONE, WeightType};
-use crate::config::{Config, RopeStyle};
+use crate::config::{Activation, Config};
 use crate::kernels;
 use crate::kernels::ops::{self, OpResult, int};
 use crate::layout::OUTPUT;
@@ -46,7 +47,7 @@ const WIDTH: usize = 32;
 pub enum DecodeKernel {
     /// Projections, rotation, attention, output projection.
     Attention,
-    /// The feed-forward part: `W2 · (silu(W1·x) ∘ W3·x)`.
+    /// The feed-forward part: `W2 · (f(W1·x) ∘ W3·x)` with the activation `f`.
     FeedForward,
     /// Only keys and values: nothing reads the last layer's output at positions whose next token is
     /// given.
@@ -96,9 +97,9 @@ impl DecodeMatrix {
 pub enum DecodeInput {
     /// The residual stream after RMSNorm; shared.
     X,
-    /// Cosines and sines of each position; shared.
+    /// Cosines and sines of each position; shared by the layers of a kind of attention.
     Rope,
-    /// The additive mask of each query; shared.
+    /// The additive mask of each query; shared by the layers of a kind of attention.
     Mask,
     /// The cache of keys, `[1, kv_heads, cached, cache_width]`.
     Keys,
@@ -136,9 +137,14 @@ impl DecodeInput {
         }
     }
 
-    /// Whether all layers share one surface for this input.
+    /// Whether layers share a surface for this input.
     pub fn is_shared(self) -> bool {
-        matches!(self, DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask)
+        self == DecodeInput::X || self.is_of_kind()
+    }
+
+    /// Whether each kind of attention has its own surface for this input, which its layers share.
+    pub fn is_of_kind(self) -> bool {
+        matches!(self, DecodeInput::Rope | DecodeInput::Mask)
     }
 }
 
@@ -150,7 +156,7 @@ pub struct DecodeShape {
     /// Positions in a window.
     pub queries: usize,
     /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs
-    /// `keys`, `values` and `mask`.
+    /// `keys` and `values`.
     pub cached: usize,
     /// Element type of the matrices.
     pub weights: WeightType,
@@ -159,14 +165,17 @@ pub struct DecodeShape {
 /// The permutation of a head's `head_dim` elements: element `i` of the programs is the stored
 /// element `head_order[i]`.
 pub fn head_order(config: &Config) -> Vec<usize> {
-    let half = config.head_dim / 2;
-    match config.rope.style {
-        RopeStyle::Half => (0..config.head_dim).collect(),
-        RopeStyle::Interleaved => (0..half).map(|i| 2 * i).chain((0..half).map(|i| 2 * i + 1)).collect(),
-    }
+    let pairs = || (0..config.head_dim / 2).map(|i| config.rope.pair(config.head_dim, i));
+    pairs().map(|(first, _)| first).chain(pairs().map(|(_, second)| second)).collect()
 }
 
 impl DecodeShape {
+    /// Whether the mask is an input: with a cache, and if only some layers have a window.
+    pub fn has_mask(&self) -> bool {
+        let windows = self.config.attention_kinds().into_iter().map(|kind| self.config.window(kind));
+        self.cached > 0 || windows.collect::<std::collections::HashSet<_>>().len() > 1
+    }
+
     /// Elements in a row of the mask: the cache's columns, the window's, and padding.
     pub fn mask_width(&self) -> usize {
         (self.cached + self.queries).next_multiple_of(WIDTH)
@@ -212,14 +221,12 @@ impl DecodeShape {
             DecodeKernel::Attention => {
                 matrix(DecodeMatrix::Qkv, c.q_dim() + 2 * c.kv_dim(), c.dim);
                 matrix(DecodeMatrix::O, c.dim, c.q_dim());
+                if self.has_mask() {
+                    inputs.push((DecodeInput::Mask, half, [1, t, 1, self.mask_width()]));
+                }
                 if self.cached > 0 {
                     let cache = [1, kv_heads, self.cached, self.cache_width()];
-                    let mask = [1, t, 1, self.mask_width()];
-                    inputs.extend([
-                        (DecodeInput::Keys, half, cache),
-                        (DecodeInput::Mask, half, mask),
-                        (DecodeInput::Values, half, cache),
-                    ]);
+                    inputs.extend([(DecodeInput::Keys, half, cache), (DecodeInput::Values, half, cache)]);
                 }
             }
             DecodeKernel::FeedForward => {
@@ -333,12 +340,28 @@ impl Build<'_> {
         let both = self.linear("h13", rows, DecodeMatrix::W13, 0..2 * hidden)?;
         let h1 = self.slice("h1", both, [0; 4], [1, 1, t, hidden])?;
         let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
-        let sig = self.b.sigmoid("sig", h1)?;
-        let silu = self.b.mul("silu", h1, sig)?;
-        let gate = self.b.mul("gate", silu, h3)?;
+        let turn = match c.activation {
+            Activation::Silu => h1,
+            Activation::GeluTanh => self.gelu_inner(h1)?,
+        };
+        let sig = self.b.sigmoid("sig", turn)?;
+        let active = self.b.mul("silu", h1, sig)?;
+        let gate = self.b.mul("gate", active, h3)?;
         let out = self.linear("ffn", gate, DecodeMatrix::W2, 0..dim)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
         self.b.finish(&[(OUTPUT, out)])
+    }
+
+    /// The value whose sigmoid, times `x`, is GELU in its approximation by tanh: `(1 + tanh u) / 2`
+    /// is the sigmoid of `2u`, and `2u = x · 2√(2/π) · (1 + 0.044715 · x²)`. A square beyond fp16
+    /// is infinite, and the sigmoid is then 0 or 1 as it must be.
+    fn gelu_inner(&mut self, x: ValueId) -> OpResult {
+        let slope = (8.0 / std::f32::consts::PI).sqrt();
+        let squares = self.b.mul("gelu_squares", x, x)?;
+        let steep = self.b.scale("gelu_steep", squares, 0.044_715 * slope)?;
+        let slope = self.b.scalar_like(steep, slope)?;
+        let slope = self.b.add("gelu_slope", steep, slope)?;
+        self.b.mul("gelu_inner", x, slope)
     }
 
     fn attention(mut self) -> Result<Program, MilError> {
@@ -452,10 +475,17 @@ impl Build<'_> {
             }
         };
         let scores = self.regroup("scores_heads", scores, [1, heads, t, seen])?;
-        let scaled = self.b.scale("scaled", scores, 1.0 / (hd as f32).sqrt())?;
-        let mask = match cached {
-            0 => kernels::mask(&mut self.b, t, c.sliding_window)?,
-            _ => {
+        let scaled = match c.attn_softcap {
+            None => self.b.scale("scaled", scores, c.score_scale() as f32)?,
+            Some(cap) => {
+                let small = self.b.scale("scores_small", scores, c.score_scale() as f32 / cap)?;
+                let tanh = self.b.tanh("scores_tanh", small)?;
+                self.b.scale("scaled", tanh, cap)?
+            }
+        };
+        let mask = match shape.has_mask() {
+            false => kernels::mask(&mut self.b, t, c.window(c.attention(0)))?,
+            true => {
                 let mask = self.input(DecodeInput::Mask)?;
                 let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
                 self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?

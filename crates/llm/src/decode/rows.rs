@@ -11,13 +11,14 @@ const LANES: usize = 16;
 /// Values that are widened or rounded in one piece.
 const PIECE: usize = 256;
 
-/// An addition of a program's output: `stream += alpha · y`; rows of `y` are spaced by `stride`
-/// words.
+/// An addition of a program's output: `stream += alpha · y`, or of its RMSNorm; rows of `y` are
+/// spaced by `stride` words.
 #[derive(Clone, Copy)]
 pub(super) struct Sum<'a> {
     pub alpha: f32,
     pub y: &'a [f16],
     pub stride: usize,
+    pub norm: Option<Norm<'a>>,
 }
 
 /// RMSNorm with a gain `[dim]`.
@@ -55,16 +56,38 @@ impl Sum<'_> {
     fn add(&self, row: &mut [f32], t: usize) {
         let mut wide = [0.0f32; PIECE];
         let y = &self.y[t * self.stride..][..row.len()];
-        for (row, y) in row.chunks_mut(PIECE).zip(y.chunks(PIECE)) {
+        let scale = self.norm.map(|norm| self.alpha * inverse_rms(y, norm.eps));
+        for (i, (row, y)) in row.chunks_mut(PIECE).zip(y.chunks(PIECE)).enumerate() {
             let wide = &mut wide[..row.len()];
             convert::f16_to_f32(y, wide);
-            vectorize!({
-                for (x, y) in row.iter_mut().zip(&*wide) {
-                    *x += self.alpha * *y;
+            match (self.norm, scale) {
+                (Some(norm), Some(scale)) => {
+                    let gain = &norm.gain[i * PIECE..][..row.len()];
+                    vectorize!({
+                        for ((x, y), gain) in row.iter_mut().zip(&*wide).zip(gain) {
+                            *x += scale * *y * *gain;
+                        }
+                    });
                 }
-            });
+                _ => vectorize!({
+                    for (x, y) in row.iter_mut().zip(&*wide) {
+                        *x += self.alpha * *y;
+                    }
+                }),
+            }
         }
     }
+}
+
+/// `1/√(mean of squares + eps)` of a row.
+fn inverse_rms(row: &[f16], eps: f32) -> f32 {
+    let (mut wide, mut sum) = ([0.0f32; PIECE], 0.0);
+    for piece in row.chunks(PIECE) {
+        let wide = &mut wide[..piece.len()];
+        convert::f16_to_f32(piece, wide);
+        sum += wide.iter().map(|value| value * value).sum::<f32>();
+    }
+    1.0 / (sum / row.len() as f32 + eps).sqrt()
 }
 
 /// RMSNorm of a row, piece by piece: calls `put` with the index of a piece's first value and its

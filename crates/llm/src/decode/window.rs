@@ -241,12 +241,13 @@ impl Cache {
     }
 }
 
-/// A loaded program, the surfaces that all layers share (activations and output), and one request
-/// for each layer.
+/// A loaded program, the surfaces that layers share (activations and output), and one request for
+/// each layer. Of rotation and mask there is a surface for each kind of attention.
 pub(super) struct WindowKernel {
     part: DecodeKernel,
     executable: Executable,
-    shared: Vec<(DecodeInput, Surface)>,
+    /// Shared inputs, with the index of the kind of attention; 0 for inputs of all layers.
+    shared: Vec<(DecodeInput, usize, Surface)>,
     out: Surface,
     out_width: usize,
     requests: Vec<Request>,
@@ -262,7 +263,10 @@ impl WindowKernel {
         let mut shared = Vec::new();
         for (input, ..) in shape.inputs(part).into_iter().filter(|(input, ..)| input.is_shared()) {
             let layout = layout_of(device, &executable, input.name()).map_err(at)?;
-            shared.push((input, device.surface(&layout).map_err(at)?));
+            let kinds = if input.is_of_kind() { shape.config.attention_kinds().len() } else { 1 };
+            for kind in 0..kinds {
+                shared.push((input, kind, device.surface(&layout).map_err(at)?));
+            }
         }
         Ok(WindowKernel { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
     }
@@ -296,13 +300,14 @@ impl WindowKernel {
         staged: &mut Staged,
         caches: &[Cache],
     ) -> Result<(), Error> {
-        let mut requests = Vec::new();
+        let (mut requests, kinds) = (Vec::new(), shape.config.attention_kinds());
         for layer in 0..shape.config.layers {
             let mut bindings = Bindings::new().bind(OUTPUT, &self.out);
+            let kind = kinds.iter().position(|kind| *kind == shape.config.attention(layer)).unwrap_or(0);
             for (input, ..) in shape.inputs(self.part) {
-                let shared = self.shared.iter().find(|(known, _)| *known == input);
+                let shared = self.find(input, if input.is_of_kind() { kind } else { 0 });
                 let surface = match (input, shared, caches.get(layer)) {
-                    (_, Some((_, surface)), _) => surface.clone(),
+                    (_, Some(surface), _) => surface.clone(),
                     (DecodeInput::Keys, _, Some(cache)) => cache.keys.clone(),
                     (DecodeInput::Values, _, Some(cache)) => cache.values.clone(),
                     _ => {
@@ -323,10 +328,20 @@ impl WindowKernel {
         self.requests.clear();
     }
 
+    /// The surface of a shared input, for layers of a kind of attention.
+    fn find(&self, input: DecodeInput, kind: usize) -> Option<&Surface> {
+        self.shared.iter().find(|(known, of, _)| (*known, *of) == (input, kind)).map(|(.., surface)| surface)
+    }
+
     /// Calls `write(stride, width, words)` on a shared fp16 input: the row stride and the width of
     /// a row, both in words, and all words. Does nothing if the program has no such input.
-    fn shared(&self, input: DecodeInput, write: impl FnOnce(usize, usize, &mut [f16])) -> Result<(), Error> {
-        let Some((_, surface)) = self.shared.iter().find(|(known, _)| *known == input) else { return Ok(()) };
+    fn shared(
+        &self,
+        input: DecodeInput,
+        kind: usize,
+        write: impl FnOnce(usize, usize, &mut [f16]),
+    ) -> Result<(), Error> {
+        let Some(surface) = self.find(input, kind) else { return Ok(()) };
         let mut access = surface.write().map_err(|e| self.error(e))?;
         let width = access.layout().shape.last().copied().unwrap_or(1).max(1);
         let rows = access.layout().elements() / width;
@@ -340,12 +355,17 @@ impl WindowKernel {
 
     /// Calls `write(words, stride)` on a shared fp16 input; `stride` is the row stride in words.
     pub(super) fn write(&self, input: DecodeInput, write: impl FnOnce(&mut [f16], usize)) -> Result<(), Error> {
-        self.shared(input, |stride, _, words| write(words, stride))
+        self.shared(input, 0, |stride, _, words| write(words, stride))
     }
 
-    /// Calls `fill(row, words)` on each row of a shared fp16 input.
-    pub(super) fn fill(&self, input: DecodeInput, mut fill: impl FnMut(usize, &mut [f16])) -> Result<(), Error> {
-        self.shared(input, |stride, width, words| {
+    /// Calls `fill(row, words)` on each row of a shared fp16 input of a kind of attention.
+    pub(super) fn fill(
+        &self,
+        input: DecodeInput,
+        kind: usize,
+        mut fill: impl FnMut(usize, &mut [f16]),
+    ) -> Result<(), Error> {
+        self.shared(input, kind, |stride, width, words| {
             words.chunks_mut(stride).enumerate().for_each(|(i, row)| fill(i, &mut row[..width]));
         })
     }

@@ -78,14 +78,26 @@ fn rotate(f: &mut Frame<'_>, name: &str, x: ValueId, heads: usize, cos: ValueId,
             let turned = turn(f, name, pairs, [1, heads, seq * hd / 2, 1])?;
             f.reshape(&format!("{name}_turned"), turned, [1, heads, seq, hd])?
         }
-        RopeStyle::Half => turn(f, name, x, [1, heads, seq, hd / 2])?,
+        RopeStyle::Half => {
+            let rotated = f.shape.config.rope.rotated(hd);
+            let turned = turn(f, name, x, [1, heads, seq, rotated / 2])?;
+            match hd - rotated {
+                0 => turned,
+                // The sine of elements that are not rotated is 0.
+                kept => {
+                    let (begin, size) = ([0, 0, 0, rotated].map(int), [1, heads, seq, kept].map(int));
+                    let kept = f.b.slice_by_size(&format!("{name}_kept"), x, &begin, &size)?;
+                    f.b.concat(&format!("{name}_turned"), &[turned, kept], 3)?
+                }
+            }
+        }
     };
     let straight = f.b.mul(&format!("{name}_cos"), x, cos)?;
     let turned = f.b.mul(&format!("{name}_sin"), turned, sin)?;
     f.b.add(&format!("{name}_rope"), straight, turned)
 }
 
-/// The second half of the last axis, negated, followed by the first half.
+/// The second `half` of the last axis, negated, followed by the first one.
 fn turn(f: &mut Frame<'_>, name: &str, x: ValueId, half: [usize; 4]) -> OpResult {
     let size = half.map(int);
     let first = f.b.slice_by_size(&format!("{name}_e"), x, &[0, 0, 0, 0], &size)?;

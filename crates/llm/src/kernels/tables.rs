@@ -5,7 +5,7 @@ use half::f16;
 
 use super::frame::Frame;
 use super::ops::OpResult;
-use crate::config::{Config, RopeStyle};
+use crate::config::Config;
 
 /// Added to the score of a key that a query must not see: the lowest finite fp16 value. It is not
 /// −∞, which some units turn into NaN (mil-text §5).
@@ -20,20 +20,22 @@ pub fn causal_mask(seq: usize, window: Option<usize>) -> Vec<f16> {
     (0..seq * seq).map(|n| if seen(n / seq, n % seq) { f16::ZERO } else { masked }).collect()
 }
 
-/// Cosines and sines `[seq, head_dim]` in fp32: both elements of pair `i` at position `p` are the
-/// cosine, or sine, of `p · base^(-2i / head_dim)`. Computed in fp64.
+/// Cosines and sines `[seq, head_dim]` of the first layer in fp32: both elements of a pair hold the
+/// cosine, or sine, of its angle at each position ([`Rotation::at`](crate::config::Rotation::at)).
+/// Computed in fp64.
 pub fn rope_tables(config: &Config, seq: usize) -> (Vec<f32>, Vec<f32>) {
-    let hd = config.head_dim;
-    let angle = |n: usize| {
-        let (position, element) = (n / hd, n % hd);
-        let pair = match config.rope.style {
-            RopeStyle::Interleaved => element / 2,
-            RopeStyle::Half => element % (hd / 2),
-        };
-        position as f64 * f64::from(config.rope.base).powf(-2.0 * pair as f64 / hd as f64)
-    };
-    let table = |function: fn(f64) -> f64| (0..seq * hd).map(|n| function(angle(n)) as f32).collect();
-    (table(f64::cos), table(f64::sin))
+    let (hd, rotation) = (config.head_dim, config.rotation(config.attention(0), config.max_seq));
+    let (mut cos, mut sin) = (vec![0.0; seq * hd], vec![0.0; seq * hd]);
+    for i in 0..hd / 2 {
+        let (first, second) = config.rope.pair(hd, i);
+        for position in 0..seq {
+            let (c, s) = rotation.at(i, position);
+            for element in [first, second] {
+                (cos[position * hd + element], sin[position * hd + element]) = (c as f32, s as f32);
+            }
+        }
+    }
+    (cos, sin)
 }
 
 /// The mask of the first `seq` positions as a constant `[1, 1, seq, seq]`.
@@ -59,7 +61,7 @@ fn blob(b: &mut Builder, name: &str, shape: [usize; 4], values: &[f16]) -> OpRes
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::preset;
+    use crate::config::{RopeStyle, preset};
 
     #[test]
     fn mask_shows_the_window() {

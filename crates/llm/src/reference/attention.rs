@@ -11,8 +11,8 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// The positions that position `i` attends to.
-pub(super) fn seen(config: &Config, i: usize) -> Range<usize> {
-    let start = config.sliding_window.map_or(0, |window| (i + 1).saturating_sub(window));
+pub(super) fn seen(window: Option<usize>, i: usize) -> Range<usize> {
+    let start = window.map_or(0, |window| (i + 1).saturating_sub(window));
     start..i + 1
 }
 
@@ -27,9 +27,23 @@ pub(super) fn softmax<T: Real>(scores: &mut [T]) {
     scores.iter_mut().for_each(|p| *p = *p / sum);
 }
 
-/// The factor on the scores, `1/√head_dim`.
+/// The factor on the scores.
 pub(super) fn scale<T: Real>(config: &Config) -> T {
-    T::from_f64(1.0 / (config.head_dim as f64).sqrt())
+    T::from_f64(config.score_scale())
+}
+
+/// The score of a key before the mask, from its product with the query.
+#[inline(always)]
+pub(super) fn score<T: Real>(config: &Config, product: T) -> T {
+    capped(scale::<T>(config) * product, config.attn_softcap)
+}
+
+/// `c · tanh(x / c)` with a cap `c`.
+#[inline(always)]
+pub(super) fn capped<T: Real>(x: T, cap: Option<f32>) -> T {
+    let Some(cap) = cap else { return x };
+    let cap = T::from_f64(f64::from(cap));
+    cap * (x / cap).tanh()
 }
 
 /// The slice of head `head` in row `t` of `[tokens, width]`.
@@ -39,7 +53,7 @@ fn head<T>(data: &[T], width: usize, t: usize, head: usize, size: usize) -> &[T]
 }
 
 /// Output `[T, q_dim]` and probabilities `[heads, T, T]` (zero where a position is masked).
-pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (Vec<T>, Vec<T>) {
+pub(super) fn forward<T: Real>(config: &Config, window: Option<usize>, q: &[T], k: &[T], v: &[T]) -> (Vec<T>, Vec<T>) {
     let (size, q_dim, kv_dim) = (config.head_dim, config.q_dim(), config.kv_dim());
     let tokens = q.len() / q_dim;
     let mut probabilities = vec![T::ZERO; config.heads * tokens * tokens];
@@ -51,9 +65,9 @@ pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (V
             let mut out = vec![T::ZERO; tokens * size];
             vectorize!({
                 for i in 0..tokens {
-                    let (seen, row) = (seen(config, i), &mut p[i * tokens..(i + 1) * tokens]);
+                    let (seen, row) = (seen(window, i), &mut p[i * tokens..(i + 1) * tokens]);
                     for j in seen.clone() {
-                        row[j] = scale::<T>(config) * dot(head(q, q_dim, i, h, size), head(k, kv_dim, j, kv, size));
+                        row[j] = score(config, dot(head(q, q_dim, i, h, size), head(k, kv_dim, j, kv, size)));
                     }
                     softmax(&mut row[seen.clone()]);
                     for j in seen {
@@ -73,9 +87,10 @@ pub(super) fn forward<T: Real>(config: &Config, q: &[T], k: &[T], v: &[T]) -> (V
     (out, probabilities)
 }
 
-/// Gradients of `q`, `k` and `v` from the gradient of the output.
+/// Gradients of `q`, `k` and `v` from the gradient of the output. Scores must not be capped.
 pub(super) fn backward<T: Real>(
     config: &Config,
+    window: Option<usize>,
     q: &[T],
     k: &[T],
     v: &[T],
@@ -99,12 +114,12 @@ pub(super) fn backward<T: Real>(
                         let p = &probabilities[(h * tokens + i) * tokens..][..tokens];
                         let upstream = head(back, q_dim, i, h, size);
                         let mut mean = T::ZERO;
-                        for j in seen(config, i) {
+                        for j in seen(window, i) {
                             dp[j] = dot(upstream, head(v, kv_dim, j, kv, size));
                             mean += p[j] * dp[j];
                             add_scaled(&mut dv[j * size..(j + 1) * size], p[j], upstream);
                         }
-                        for j in seen(config, i) {
+                        for j in seen(window, i) {
                             let ds = p[j] * (dp[j] - mean) * scale::<T>(config);
                             add_scaled(&mut dq[(r * tokens + i) * size..][..size], ds, head(k, kv_dim, j, kv, size));
                             add_scaled(&mut dk[j * size..(j + 1) * size], ds, head(q, q_dim, i, h, size));

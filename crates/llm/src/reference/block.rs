@@ -1,17 +1,19 @@
 //! One layer, forward and backward: norm, attention, residual, norm, feed-forward, residual.
 
 use super::Real;
-use super::attention;
+use super::attention::{self, softmax};
 use super::norm::Norm;
 use super::products::{add_scaled, bias_gradient, input_gradient, linear, weight_gradient};
-use super::rope::Table;
-use crate::config::Config;
+use super::rope::{Table, Tables};
+use crate::config::{Activation, Config, Experts};
 use crate::weights::Layer;
 
-/// A layer's weights, with the configuration and the rotation table.
+/// A layer's weights, with the configuration, the window and the rotation table.
 pub(super) struct Block<'a, T> {
     config: &'a Config,
     layer: &'a Layer<T>,
+    window: Option<usize>,
+    experts: Option<&'a Experts>,
     table: &'a Table<T>,
 }
 
@@ -42,8 +44,10 @@ pub(super) struct Saved<T> {
 }
 
 impl<'a, T: Real> Block<'a, T> {
-    pub(super) fn new(config: &'a Config, layer: &'a Layer<T>, table: &'a Table<T>) -> Self {
-        Block { config, layer, table }
+    /// The layer with this index.
+    pub(super) fn new(config: &'a Config, index: usize, layer: &'a Layer<T>, tables: &'a Tables<T>) -> Self {
+        let kind = config.attention(index);
+        Block { config, layer, window: config.window(kind), experts: config.experts(index), table: tables.of(kind) }
     }
 
     /// Replaces the residual stream `[T, dim]`, which must not be empty, by the layer's output.
@@ -61,15 +65,26 @@ impl<'a, T: Real> Block<'a, T> {
         let q = self.heads(product(&normed, &layer.wq, layer.bq.as_deref(), dim), layer.q_norm.as_deref(), tokens);
         let k = self.heads(product(&normed, &layer.wk, layer.bk.as_deref(), dim), layer.k_norm.as_deref(), tokens);
         let v = product(&normed, &layer.wv, layer.bv.as_deref(), dim);
-        let (attended, probabilities) = attention::forward(config, &q.turned, &k.turned, &v);
-        add_scaled(stream, alpha, &product(&attended, &layer.wo, None, config.q_dim()));
+        let (attended, probabilities) = attention::forward(config, self.window, &q.turned, &k.turned, &v);
+        let branch = product(&attended, &layer.wo, None, config.q_dim());
+        add_scaled(stream, alpha, &post_norm(branch, layer.post_attn_norm.as_deref(), config));
 
         let middle = stream.to_vec();
         let (middle_normed, middle_norm) = Norm::forward(&middle, &layer.ffn_norm, config.norm_eps);
-        let h1 = product(&middle_normed, &layer.w1, None, dim);
-        let h3 = product(&middle_normed, &layer.w3, None, dim);
-        let gate: Vec<T> = h1.iter().zip(&h3).map(|(&a, &b)| a * sigmoid(a) * b).collect();
-        add_scaled(stream, alpha, &product(&gate, &layer.w2, None, config.hidden));
+        let (mut h1, mut h3, mut gated) = (Vec::new(), Vec::new(), Vec::new());
+        let branch = match (self.experts, &layer.router) {
+            (Some(experts), Some(router)) => {
+                let row = |row: &[T]| mixture(config.activation, experts, layer, router, row);
+                middle_normed.chunks_exact(dim).flat_map(row).collect()
+            }
+            _ => {
+                h1 = product(&middle_normed, &layer.w1, None, dim);
+                h3 = product(&middle_normed, &layer.w3, None, dim);
+                gated = gate(config.activation, &h1, &h3);
+                product(&gated, &layer.w2, None, config.hidden)
+            }
+        };
+        add_scaled(stream, alpha, &post_norm(branch, layer.post_ffn_norm.as_deref(), config));
         Saved {
             input,
             normed,
@@ -84,7 +99,7 @@ impl<'a, T: Real> Block<'a, T> {
             middle_norm,
             h1,
             h3,
-            gate,
+            gate: gated,
         }
     }
 
@@ -105,7 +120,7 @@ impl<'a, T: Real> Block<'a, T> {
     }
 
     /// Replaces the gradient of the layer's output by that of its input, and adds to the gradients
-    /// of its weights.
+    /// of its weights. The model must not be beyond training ([`Config::beyond_training`]).
     pub(super) fn backward(&self, saved: &Saved<T>, stream: &mut [T], gradients: &mut Layer<T>) {
         let (config, layer) = (self.config, self.layer);
         let (dim, hidden, tokens) = (config.dim, config.hidden, stream.len() / config.dim);
@@ -134,7 +149,7 @@ impl<'a, T: Real> Block<'a, T> {
         input_gradient(&mut dattended, &branch, &layer.wo, config.q_dim());
         weight_gradient(&mut gradients.wo, &branch, &saved.attended, config.q_dim());
         let (q, k) = (&saved.q.turned, &saved.k.turned);
-        let (dq, dk, dv) = attention::backward(config, q, k, &saved.v, &saved.probabilities, &dattended);
+        let (dq, dk, dv) = attention::backward(config, self.window, q, k, &saved.v, &saved.probabilities, &dattended);
         let dq = self.heads_backward(&saved.q, dq, layer.q_norm.as_deref(), gradients.q_norm.as_deref_mut(), tokens);
         let dk = self.heads_backward(&saved.k, dk, layer.k_norm.as_deref(), gradients.k_norm.as_deref_mut(), tokens);
         let mut back = vec![T::ZERO; tokens * dim];
@@ -172,7 +187,63 @@ impl<'a, T: Real> Block<'a, T> {
     }
 }
 
+/// The output of half a layer, after its norm, if any.
+pub(super) fn post_norm<T: Real>(branch: Vec<T>, gain: Option<&[T]>, config: &Config) -> Vec<T> {
+    match gain {
+        Some(gain) => Norm::forward(&branch, gain, config.norm_eps).0,
+        None => branch,
+    }
+}
+
+/// The gated values of the feed-forward part: `f(h1) · h3`.
+pub(super) fn gate<T: Real>(activation: Activation, h1: &[T], h3: &[T]) -> Vec<T> {
+    let pairs = h1.iter().zip(h3);
+    match activation {
+        Activation::Silu => pairs.map(|(&a, &b)| a * sigmoid(a) * b).collect(),
+        Activation::GeluTanh => pairs.map(|(&a, &b)| gelu(a) * b).collect(),
+    }
+}
+
+/// The feed-forward part of one row `[dim]` in a layer with experts. Outputs are added in the order
+/// of the experts.
+pub(super) fn mixture<T: Real>(
+    activation: Activation,
+    experts: &Experts,
+    layer: &Layer<T>,
+    router: &[T],
+    row: &[T],
+) -> Vec<T> {
+    let dim = row.len();
+    let product = |x: &[T], w: &[T]| {
+        let mut y = vec![T::ZERO; w.len() / x.len()];
+        linear(&mut y, x, w, None, x.len());
+        y
+    };
+    let mut shares = product(row, router);
+    softmax(&mut shares);
+    let mut chosen: Vec<usize> = (0..experts.count).collect();
+    // The sort is stable, so of equal shares the first is taken.
+    chosen.sort_by(|&a, &b| shares[b].partial_cmp(&shares[a]).unwrap_or(std::cmp::Ordering::Equal));
+    chosen.truncate(experts.active);
+    let sum = chosen.iter().fold(T::ZERO, |sum, &expert| sum + shares[expert]);
+    chosen.sort_unstable();
+    let (size, mut out) = (experts.hidden * dim, vec![T::ZERO; dim]);
+    for expert in chosen {
+        let part = expert * size..(expert + 1) * size;
+        let gated = gate(activation, &product(row, &layer.w1[part.clone()]), &product(row, &layer.w3[part.clone()]));
+        let share = if experts.normalize { shares[expert] / sum } else { shares[expert] };
+        add_scaled(&mut out, share, &product(&gated, &layer.w2[part]));
+    }
+    out
+}
+
+/// GELU in its approximation by tanh.
+fn gelu<T: Real>(x: T) -> T {
+    let inner = T::from_f64((2.0 / std::f64::consts::PI).sqrt()) * (x + T::from_f64(0.044_715) * x * x * x);
+    T::from_f64(0.5) * x * (T::ONE + inner.tanh())
+}
+
 /// The logistic function, `1 / (1 + e⁻ˣ)`.
-pub(super) fn sigmoid<T: Real>(x: T) -> T {
+fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
 }

@@ -1,17 +1,17 @@
 //! Generation: one token at a time, with a cache of keys and values.
 
-use super::attention::{scale, seen, softmax};
-use super::block::sigmoid;
+use super::attention::{capped, score, seen, softmax};
+use super::block::{gate, mixture, post_norm};
 use super::norm::Norm;
 use super::products::{add_scaled, dot, linear};
-use super::rope::Table;
+use super::rope::Tables;
 use super::{Error, Real, Reference};
 
 /// The state of one sequence: the rotated keys and the values of all positions so far, layer by
 /// layer.
 pub struct Decoder<'a, T: Real = f32> {
     model: Reference<'a, T>,
-    table: Table<T>,
+    tables: Tables<T>,
     cache: Vec<Cache<T>>,
     position: usize,
     logits: Vec<T>,
@@ -27,7 +27,7 @@ impl<'a, T: Real> Decoder<'a, T> {
     pub(super) fn new(model: Reference<'a, T>) -> Self {
         let cache = (0..model.config.layers).map(|_| Cache { keys: vec![], values: vec![] }).collect();
         let logits = vec![T::ZERO; model.config.vocab];
-        Decoder { model, table: Table::new(model.config, 0), cache, position: 0, logits }
+        Decoder { model, tables: Tables::new(model.config, 0), cache, position: 0, logits }
     }
 
     /// Begins a new sequence.
@@ -36,7 +36,7 @@ impl<'a, T: Real> Decoder<'a, T> {
             cache.keys.clear();
             cache.values.clear();
         }
-        self.table = Table::new(self.model.config, 0);
+        self.tables = Tables::new(self.model.config, 0);
         self.position = 0;
     }
 
@@ -56,20 +56,22 @@ impl<'a, T: Real> Decoder<'a, T> {
         if token as usize >= config.vocab {
             return Err(Error::Token { token, position, vocab: config.vocab });
         }
-        self.table.push(config, position);
+        self.tables.push(position);
         let alpha = T::from_f64(f64::from(config.residual_scale));
-        let mut stream = weights.embed[token as usize * dim..][..dim].to_vec();
+        let mut stream = self.model.embedding(token);
         let product = |x: &[T], w: &[T], bias: Option<&[T]>| {
             let mut y = vec![T::ZERO; w.len() / x.len()];
             linear(&mut y, x, w, bias, x.len());
             y
         };
-        for (layer, cache) in weights.layers.iter().zip(&mut self.cache) {
+        for (index, (layer, cache)) in weights.layers.iter().zip(&mut self.cache).enumerate() {
+            let kind = config.attention(index);
+            let table = self.tables.of(kind);
             let heads = |mut row: Vec<T>, gain: Option<&[T]>| {
                 if let Some(gain) = gain {
                     row = Norm::forward(&row, gain, config.norm_eps).0;
                 }
-                self.table.turn(&mut row, position, T::ONE);
+                table.turn(&mut row, position, T::ONE);
                 row
             };
             let (normed, _) = Norm::forward(&stream, &layer.attn_norm, config.norm_eps);
@@ -81,23 +83,29 @@ impl<'a, T: Real> Decoder<'a, T> {
             for (h, (out, query)) in attended.chunks_exact_mut(size).zip(q.chunks_exact(size)).enumerate() {
                 let start = h / config.gqa_ratio() * size;
                 let at = |j: usize| j * config.kv_dim() + start..j * config.kv_dim() + start + size;
-                let range = seen(config, position);
-                let mut p: Vec<T> =
-                    range.clone().map(|j| scale::<T>(config) * dot(query, &cache.keys[at(j)])).collect();
+                let range = seen(config.window(kind), position);
+                let mut p: Vec<T> = range.clone().map(|j| score(config, dot(query, &cache.keys[at(j)]))).collect();
                 softmax(&mut p);
                 for (j, &p) in range.zip(&p) {
                     add_scaled(out, p, &cache.values[at(j)]);
                 }
             }
-            add_scaled(&mut stream, alpha, &product(&attended, &layer.wo, None));
+            let branch = product(&attended, &layer.wo, None);
+            add_scaled(&mut stream, alpha, &post_norm(branch, layer.post_attn_norm.as_deref(), config));
             let (normed, _) = Norm::forward(&stream, &layer.ffn_norm, config.norm_eps);
-            let h1 = product(&normed, &layer.w1, None);
-            let h3 = product(&normed, &layer.w3, None);
-            let gate: Vec<T> = h1.iter().zip(&h3).map(|(&a, &b)| a * sigmoid(a) * b).collect();
-            add_scaled(&mut stream, alpha, &product(&gate, &layer.w2, None));
+            let branch = match (config.experts(index), &layer.router) {
+                (Some(experts), Some(router)) => mixture(config.activation, experts, layer, router, &normed),
+                _ => {
+                    let h1 = product(&normed, &layer.w1, None);
+                    let h3 = product(&normed, &layer.w3, None);
+                    product(&gate(config.activation, &h1, &h3), &layer.w2, None)
+                }
+            };
+            add_scaled(&mut stream, alpha, &post_norm(branch, layer.post_ffn_norm.as_deref(), config));
         }
         let (normed, _) = Norm::forward(&stream, &weights.norm, config.norm_eps);
         linear(&mut self.logits, &normed, weights.classifier_matrix(), None, dim);
+        self.logits.iter_mut().for_each(|logit| *logit = capped(*logit, config.logit_softcap));
         self.position += 1;
         Ok(&self.logits)
     }

@@ -28,7 +28,7 @@ use crate::weights::{self, Weights};
 use block::{Block, Saved};
 use norm::Norm;
 use rayon::prelude::*;
-use rope::Table;
+use rope::Tables;
 
 /// Why the reference refuses its input.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,9 @@ pub enum Error {
         /// Number of ids that the vocabulary has.
         vocab: usize,
     },
+    /// The model has parts without gradients.
+    #[error("{0}")]
+    Training(String),
     /// The numbers of inputs and targets differ, or are zero.
     #[error("{inputs} inputs with {targets} targets; as many of both are needed, and at least one")]
     Lengths {
@@ -136,7 +139,8 @@ impl<'a, T: Real> Reference<'a, T> {
     ///
     /// # Errors
     /// [`Error::Token`], [`Error::Lengths`], [`Error::Weights`] if `gradients` belong to another
-    /// model.
+    /// model, [`Error::Training`] if the reference has no gradients for it
+    /// ([`Config::beyond_training`]).
     pub fn accumulate(
         &self,
         inputs: &[u32],
@@ -146,6 +150,9 @@ impl<'a, T: Real> Reference<'a, T> {
     ) -> Result<f64, Error> {
         self.check_pair(inputs, targets)?;
         gradients.check(self.config)?;
+        if let Some(reason) = self.config.beyond_training() {
+            return Err(Error::Training(reason));
+        }
         let (config, weights) = (self.config, self.weights);
         let (dim, tokens) = (config.dim, inputs.len());
         let forward = self.forward(inputs, true);
@@ -160,9 +167,9 @@ impl<'a, T: Real> Reference<'a, T> {
         let mut stream = vec![T::ZERO; tokens * dim];
         forward.norm.backward(&forward.last, &weights.norm, &back, &mut stream, &mut gradients.norm);
 
-        let table = Table::new(config, tokens);
+        let tables = Tables::new(config, tokens);
         for (index, saved) in forward.layers.iter().enumerate().rev() {
-            let block = Block::new(config, &weights.layers[index], &table);
+            let block = Block::new(config, index, &weights.layers[index], &tables);
             block.backward(saved, &mut stream, &mut gradients.layers[index]);
         }
         for (row, &token) in stream.chunks_exact(dim).zip(inputs) {
@@ -197,15 +204,14 @@ impl<'a, T: Real> Reference<'a, T> {
     /// Runs all layers and the final norm. Activations are saved only if `save` is set.
     fn forward(&self, tokens: &[u32], save: bool) -> Forward<T> {
         let (config, weights) = (self.config, self.weights);
-        let table = Table::new(config, tokens.len());
+        let tables = Tables::new(config, tokens.len());
         let mut stream = Vec::with_capacity(tokens.len() * config.dim);
         for &token in tokens {
-            let start = token as usize * config.dim;
-            stream.extend_from_slice(&weights.embed[start..start + config.dim]);
+            stream.extend(self.embedding(token));
         }
         let mut layers = Vec::new();
-        for layer in &weights.layers {
-            let saved = Block::new(config, layer, &table).forward(&mut stream);
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let saved = Block::new(config, index, layer, &tables).forward(&mut stream);
             if save {
                 layers.push(saved);
             }
@@ -214,10 +220,17 @@ impl<'a, T: Real> Reference<'a, T> {
         Forward { layers, last: stream, normed, norm }
     }
 
+    /// The row of the residual stream that a token begins with, `[dim]`.
+    fn embedding(&self, token: u32) -> Vec<T> {
+        let (dim, scale) = (self.config.dim, T::from_f64(f64::from(self.config.embed_scale)));
+        self.weights.embed[token as usize * dim..][..dim].iter().map(|&value| scale * value).collect()
+    }
+
     /// Logits `[T, vocab]` of the output of the final norm.
     fn classify(&self, normed: &[T]) -> Vec<T> {
         let mut logits = vec![T::ZERO; normed.len() / self.config.dim * self.config.vocab];
         products::linear(&mut logits, normed, self.weights.classifier_matrix(), None, self.config.dim);
+        logits.iter_mut().for_each(|logit| *logit = attention::capped(*logit, self.config.logit_softcap));
         logits
     }
 

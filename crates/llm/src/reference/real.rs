@@ -32,6 +32,8 @@ pub trait Real:
     fn exp(self) -> Self;
     /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
+    /// The hyperbolic tangent, from −1 to 1.
+    fn tanh(self) -> Self;
     /// The larger of two values; if one is NaN, the other.
     fn max(self, other: Self) -> Self;
 }
@@ -53,6 +55,9 @@ macro_rules! real {
             }
             fn sqrt(self) -> Self {
                 <$t>::sqrt(self)
+            }
+            fn tanh(self) -> Self {
+                <$t>::tanh(self)
             }
             fn max(self, other: Self) -> Self {
                 <$t>::max(self, other)

@@ -124,6 +124,15 @@ impl Container {
     /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] if `out` has
     /// another size.
     pub fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), Error> {
+        let values = self.expect(name, shape)?.shape.iter().product();
+        self.read_part(name, shape, 0..values, out)
+    }
+
+    /// Like [`Container::read`], only the values of a range in row-major order.
+    ///
+    /// # Errors
+    /// As [`Container::read`]; [`Error::Mismatch`] also for a range beyond the tensor.
+    pub fn read_part(&self, name: &str, shape: &[usize], part: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
         let entry = self.expect(name, shape)?;
         let bytes = self.raw(entry);
         let size = match entry.dtype {
@@ -134,6 +143,7 @@ impl Container {
                 return Err(Error::Dtype { file, name, found: format!("{other:?}") });
             }
         };
+        let bytes = bytes.get(part.start.saturating_mul(size)..part.end.saturating_mul(size)).unwrap_or_default();
         if bytes.len() != out.len() * size {
             return Err(Error::Mismatch { name: name.to_string(), expected: bytes.len() / size, found: out.len() });
         }

@@ -1,21 +1,103 @@
 //! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16.
 //!
+//! Names and layout of the tensors of a layer come in three forms, distinguished by the names in
+//! the first layer. Phi-3 has one matrix for queries, keys and values and one for gate and up
+//! projection, which are split when they are read. Gemma has four norms, and its gains are stored
+//! as differences from 1, to which 1 is added.
+//!
 //! File and configuration may disagree about the classifier, and then the file decides. Without
 //! `lm_head.weight` the model is tied. With it, the model is tied only if the configuration says so
 //! and both tables are equal bit for bit. If they differ, the model keeps its own classifier,
 //! because silently dropping trained values would be worse.
 
 use super::container::Container;
-use super::{Error, Part, Slot, Weights};
+use super::{Error, Part, Slot, TensorKind, Weights};
 use crate::config::{self, Config};
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const EMBED: &str = "model.embed_tokens.weight";
 const CLASSIFIER: &str = "lm_head.weight";
 
-/// The tensor's name in a Hugging Face file.
-fn name(slot: Slot) -> String {
+/// How a file stores the layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LayerForm {
+    /// A tensor for each part (Llama).
+    Separate,
+    /// Projections that read the same rows are one matrix (Phi-3).
+    Fused,
+    /// Norms before and after each half of a layer; gains without their 1 (Gemma 2 and 3).
+    Gemma,
+}
+
+/// Where a file has the values of a tensor, or of one of its pieces of equal size.
+struct Source {
+    name: String,
+    /// Shape of the stored tensor.
+    shape: Vec<usize>,
+    /// The values that belong to the tensor, in row-major order.
+    part: Range<usize>,
+    /// Added to every value.
+    offset: f32,
+}
+
+impl LayerForm {
+    fn of(checkpoint: &Checkpoint) -> LayerForm {
+        let has = |suffix: &str| checkpoint.home.contains_key(&format!("model.layers.0.{suffix}.weight"));
+        match (has("self_attn.qkv_proj"), has("pre_feedforward_layernorm")) {
+            (true, _) => LayerForm::Fused,
+            (_, true) => LayerForm::Gemma,
+            _ => LayerForm::Separate,
+        }
+    }
+
+    /// The number of stored tensors that a tensor consists of: one for each expert.
+    fn pieces(slot: Slot, config: &Config) -> usize {
+        match slot {
+            Slot::Layer(index, Part::W1 | Part::W2 | Part::W3) => config.experts(index).map_or(1, |e| e.count),
+            _ => 1,
+        }
+    }
+
+    /// The source of a piece.
+    fn source(self, slot: Slot, piece: usize, config: &Config) -> Source {
+        if let Slot::Layer(index, part) = slot
+            && config.experts(index).is_some()
+            && matches!(part, Part::W1 | Part::W2 | Part::W3)
+        {
+            let shape = part.shape_in(config, index).split_off(1);
+            let name = name(slot, self).replacen(".mlp.", &format!(".mlp.experts.{piece}."), 1);
+            return Source { name, part: 0..shape.iter().product(), shape, offset: 0.0 };
+        }
+        let gain = self == LayerForm::Gemma && slot.kind() == TensorKind::Norm;
+        let shape = slot.shape(config);
+        let whole = 0..shape.iter().product();
+        let source = Source { name: name(slot, self), shape, part: whole, offset: if gain { 1.0 } else { 0.0 } };
+        let Slot::Layer(index, part) = slot else { return source };
+        let (q, kv, hidden) = (config.q_dim(), config.kv_dim(), config.hidden);
+        let (fused, rows, first) = match part {
+            _ if self != LayerForm::Fused => return source,
+            Part::Wq => ("self_attn.qkv_proj", q + 2 * kv, 0),
+            Part::Wk => ("self_attn.qkv_proj", q + 2 * kv, q),
+            Part::Wv => ("self_attn.qkv_proj", q + 2 * kv, q + kv),
+            Part::W1 => ("mlp.gate_up_proj", 2 * hidden, 0),
+            Part::W3 => ("mlp.gate_up_proj", 2 * hidden, hidden),
+            _ => return source,
+        };
+        // The limits of a valid configuration keep these products far below the range.
+        let start = first * config.dim;
+        Source {
+            name: format!("model.layers.{index}.{fused}.weight"),
+            shape: vec![rows, config.dim],
+            part: start..start + source.part.end,
+            offset: 0.0,
+        }
+    }
+}
+
+/// The tensor's name in a file of this form, before projections are fused.
+fn name(slot: Slot, form: LayerForm) -> String {
     let (index, part) = match slot {
         Slot::Embed => return EMBED.into(),
         Slot::Norm => return "model.norm.weight".into(),
@@ -23,6 +105,11 @@ fn name(slot: Slot) -> String {
         Slot::Layer(index, part) => (index, part),
     };
     let suffix = match part {
+        Part::FfnNorm if form == LayerForm::Gemma => "pre_feedforward_layernorm.weight",
+        Part::Router => "mlp.gate.weight",
+        // Other forms have no such tensor.
+        Part::PostAttnNorm => "post_attention_layernorm.weight",
+        Part::PostFfnNorm => "post_feedforward_layernorm.weight",
         Part::AttnNorm => "input_layernorm.weight",
         Part::Wq => "self_attn.q_proj.weight",
         Part::Wk => "self_attn.k_proj.weight",
@@ -147,10 +234,13 @@ fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights),
     config.tied = !checkpoint.own_classifier(&config)?;
     let slots = Slot::list(&config);
     let mut known = HashSet::from([CLASSIFIER.to_string()]);
+    let form = LayerForm::of(&checkpoint);
     for &slot in &slots {
-        let (name, shape) = (name(slot), slot.shape(&config));
-        checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
-        known.insert(name);
+        for piece in 0..LayerForm::pieces(slot, &config) {
+            let Source { name, shape, .. } = form.source(slot, piece, &config);
+            checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
+            known.insert(name);
+        }
     }
     let stray = |n: &String| !known.contains(n) && !n.ends_with("rotary_emb.inv_freq");
     let unknown: Vec<String> = checkpoint.home.keys().filter(|n| stray(n)).cloned().collect();
@@ -160,8 +250,14 @@ fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights),
     // Every tensor was found with its shape, so this allocates about as much as the files hold.
     let mut weights = Weights::zeros(&config);
     for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
-        let name = name(slot);
-        checkpoint.file(&name, &tensor.shape)?.read(&name, &tensor.shape, tensor.data)?;
+        let size = tensor.data.len() / LayerForm::pieces(slot, &config);
+        for (piece, values) in tensor.data.chunks_mut(size.max(1)).enumerate() {
+            let Source { name, shape, part, offset } = form.source(slot, piece, &config);
+            checkpoint.file(&name, &shape)?.read_part(&name, &shape, part, values)?;
+            if offset != 0.0 {
+                values.iter_mut().for_each(|value| *value += offset);
+            }
+        }
     }
     Ok((config, weights))
 }

@@ -8,7 +8,7 @@
 
 use super::container::{widen, write_values};
 use super::{Error, Part, Weights};
-use crate::config::{Config, Rope, RopeStyle};
+use crate::config::{Activation, Config, Rope, RopeStyle};
 use ferrane_host::fs::{AtomicFile, Durability};
 use ferrane_host::map::Mapped;
 use std::io::Write;
@@ -63,11 +63,20 @@ pub fn header(bytes: &[u8], path: &Path) -> Result<Config, Error> {
         head_dim: dim / heads,
         vocab,
         max_seq,
-        rope: Rope { style: RopeStyle::Interleaved, base: 1e4 },
+        rope: Rope::new(RopeStyle::Interleaved, 1e4),
+        local_rope: None,
         norm_eps: 1e-5,
         qk_norm: false,
         qkv_bias: false,
+        post_norms: false,
+        experts: None,
+        activation: Activation::Silu,
+        embed_scale: 1.0,
+        score_scale: None,
+        attn_softcap: None,
+        logit_softcap: None,
         sliding_window: None,
+        layer_attention: Vec::new(),
         tied: fields[5] > 0,
         residual_scale: 1.0,
     };
@@ -136,11 +145,16 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
     for (wrong, reason) in [
         (config.rope.style != RopeStyle::Interleaved, "the rotary pairs are not interleaved"),
         (config.rope.base != 1e4, "the rotary base is not 10000"),
+        (config.rope.scaling.is_some(), "the rotary frequencies are scaled"),
+        (config.rope.rotated.is_some(), "only a part of each head is rotated"),
         (config.norm_eps != 1e-5, "the norm's eps is not 1e-5"),
         (config.qk_norm, "queries and keys are normalized"),
         (config.qkv_bias, "the projections have biases"),
         (config.sliding_window.is_some(), "attention has a sliding window"),
+        (!config.layer_attention.is_empty(), "the layers' attention differs"),
         (config.residual_scale != 1.0, "the residual scale is not 1"),
+        (config.score_scale.is_some(), "the scores have a factor of their own"),
+        (config.beyond_training().is_some(), "the layers are not those of Llama"),
         (config.q_dim() != config.dim, "the heads together are not as wide as the model"),
     ] {
         if wrong {
@@ -164,10 +178,10 @@ pub fn write(out: &mut impl Write, what: &Path, config: &Config, weights: &Weigh
         }
     }
     write_values(out, &weights.norm).map_err(io)?;
-    for function in [f64::cos, f64::sin] {
+    let rotation = config.rope.rotation(config.head_dim, config.max_seq);
+    for table in [|(cos, _): (f64, f64)| cos, |(_, sin): (f64, f64)| sin] {
         for position in 0..config.max_seq {
-            let angle = |i: usize| position as f64 * 1e4f64.powf(-2.0 * i as f64 / config.head_dim as f64);
-            let row: Vec<f32> = (0..config.head_dim / 2).map(|i| function(angle(i)) as f32).collect();
+            let row: Vec<f32> = (0..config.head_dim / 2).map(|i| table(rotation.at(i, position)) as f32).collect();
             write_values(out, &row).map_err(io)?;
         }
     }

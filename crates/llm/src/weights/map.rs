@@ -26,6 +26,9 @@ impl<T> Weights<T> {
                     bq: l.bq.as_ref().map(all),
                     bk: l.bk.as_ref().map(all),
                     bv: l.bv.as_ref().map(all),
+                    post_attn_norm: l.post_attn_norm.as_ref().map(all),
+                    post_ffn_norm: l.post_ffn_norm.as_ref().map(all),
+                    router: l.router.as_ref().map(all),
                 })
                 .collect(),
             norm: all(&self.norm),

@@ -72,6 +72,14 @@ pub enum Part {
     W3,
     /// Down projection, `[dim, hidden]`.
     W2,
+    /// Gain of the norm after attention, `[dim]`.
+    PostAttnNorm,
+    /// Gain of the norm after the feed-forward part, `[dim]`.
+    PostFfnNorm,
+    /// Router of a layer with experts, `[experts, dim]`. In such a layer the projections of all
+    /// experts are one tensor: gate and up projections are `[experts, hidden, dim]`, down
+    /// projections `[experts, dim, hidden]`.
+    Router,
 }
 
 impl Part {
@@ -92,6 +100,9 @@ impl Part {
             Part::W1 => "w1",
             Part::W3 => "w3",
             Part::W2 => "w2",
+            Part::PostAttnNorm => "post_attn_norm",
+            Part::PostFfnNorm => "post_ffn_norm",
+            Part::Router => "router",
         }
     }
 
@@ -99,16 +110,17 @@ impl Part {
     pub fn kind(self) -> TensorKind {
         match self {
             Part::AttnNorm | Part::QNorm | Part::KNorm | Part::FfnNorm => TensorKind::Norm,
+            Part::PostAttnNorm | Part::PostFfnNorm => TensorKind::Norm,
             Part::Bq | Part::Bk | Part::Bv => TensorKind::Bias,
             _ => TensorKind::Matrix,
         }
     }
 
-    /// The tensor's shape in a model of this configuration.
+    /// The tensor's shape in a model of this configuration, in a layer without experts.
     pub fn shape(self, config: &Config) -> Vec<usize> {
         let (dim, hidden) = (config.dim, config.hidden);
         match self {
-            Part::AttnNorm | Part::FfnNorm => vec![dim],
+            Part::AttnNorm | Part::FfnNorm | Part::PostAttnNorm | Part::PostFfnNorm => vec![dim],
             Part::Wq => vec![config.q_dim(), dim],
             Part::Wk | Part::Wv => vec![config.kv_dim(), dim],
             Part::Wo => vec![dim, config.q_dim()],
@@ -117,6 +129,16 @@ impl Part {
             Part::QNorm | Part::KNorm => vec![config.head_dim],
             Part::W1 | Part::W3 => vec![hidden, dim],
             Part::W2 => vec![dim, hidden],
+            Part::Router => vec![config.experts.as_ref().map_or(0, |experts| experts.count), dim],
+        }
+    }
+
+    /// The tensor's shape in a layer, which may have experts.
+    pub fn shape_in(self, config: &Config, layer: usize) -> Vec<usize> {
+        match (config.experts(layer), self) {
+            (Some(experts), Part::W1 | Part::W3) => vec![experts.count, experts.hidden, config.dim],
+            (Some(experts), Part::W2) => vec![experts.count, config.dim, experts.hidden],
+            _ => self.shape(config),
         }
     }
 }
@@ -152,8 +174,14 @@ impl Slot {
             (true, Part::W1),
             (true, Part::W3),
             (true, Part::W2),
+            (config.post_norms, Part::PostAttnNorm),
+            (config.post_norms, Part::PostFfnNorm),
         ];
-        let layer = |i| parts.into_iter().filter(|(there, _)| *there).map(move |(_, part)| Slot::Layer(i, part));
+        let layer = |i| {
+            let router = (config.experts(i).is_some(), Part::Router);
+            let parts = parts.into_iter().chain([router]).filter(|(there, _)| *there);
+            parts.map(move |(_, part)| Slot::Layer(i, part))
+        };
         let mut list = vec![Slot::Embed];
         list.extend((0..config.layers).flat_map(layer));
         list.push(Slot::Norm);
@@ -185,7 +213,7 @@ impl Slot {
     pub fn shape(self, config: &Config) -> Vec<usize> {
         match self {
             Slot::Embed | Slot::Classifier => vec![config.vocab, config.dim],
-            Slot::Layer(_, part) => part.shape(config),
+            Slot::Layer(index, part) => part.shape_in(config, index),
             Slot::Norm => vec![config.dim],
         }
     }
@@ -222,6 +250,12 @@ pub struct Layer<T = f32> {
     pub bk: Option<Vec<T>>,
     /// Value bias, `[kv_dim]`.
     pub bv: Option<Vec<T>>,
+    /// Gain of the norm after attention, `[dim]`.
+    pub post_attn_norm: Option<Vec<T>>,
+    /// Gain of the norm after the feed-forward part, `[dim]`.
+    pub post_ffn_norm: Option<Vec<T>>,
+    /// Router of a layer with experts, `[experts, dim]`.
+    pub router: Option<Vec<T>>,
 }
 
 /// All tensors of a model. Gradients and each moment of the optimizer have this type too.
@@ -265,8 +299,8 @@ pub struct TensorMut<'a, T = f32> {
 
 impl Layer {
     /// A layer of zeros.
-    fn zeros(config: &Config) -> Self {
-        let of = |part: Part| vec![0.0; part.shape(config).iter().product()];
+    fn zeros(config: &Config, index: usize) -> Self {
+        let of = |part: Part| vec![0.0; part.shape_in(config, index).iter().product()];
         let when = |wanted: bool, part: Part| wanted.then(|| of(part));
         Layer {
             attn_norm: of(Part::AttnNorm),
@@ -283,6 +317,9 @@ impl Layer {
             bq: when(config.qkv_bias, Part::Bq),
             bk: when(config.qkv_bias, Part::Bk),
             bv: when(config.qkv_bias, Part::Bv),
+            post_attn_norm: when(config.post_norms, Part::PostAttnNorm),
+            post_ffn_norm: when(config.post_norms, Part::PostFfnNorm),
+            router: when(config.experts(index).is_some(), Part::Router),
         }
     }
 }
@@ -290,7 +327,7 @@ impl Layer {
 impl<T> Layer<T> {
     /// The tensors that the layer has, in the order of [`Weights::tensors`].
     pub fn parts(&self) -> Vec<(Part, &[T])> {
-        let all: [(Part, Option<&[T]>); 14] = [
+        let all: [(Part, Option<&[T]>); 17] = [
             (Part::AttnNorm, Some(&self.attn_norm)),
             (Part::Wq, Some(&self.wq)),
             (Part::Wk, Some(&self.wk)),
@@ -305,13 +342,16 @@ impl<T> Layer<T> {
             (Part::W1, Some(&self.w1)),
             (Part::W3, Some(&self.w3)),
             (Part::W2, Some(&self.w2)),
+            (Part::PostAttnNorm, self.post_attn_norm.as_deref()),
+            (Part::PostFfnNorm, self.post_ffn_norm.as_deref()),
+            (Part::Router, self.router.as_deref()),
         ];
         all.into_iter().filter_map(|(part, data)| data.map(|d| (part, d))).collect()
     }
 
     /// Like [`Layer::parts`], with mutable values.
     pub fn parts_mut(&mut self) -> Vec<(Part, &mut [T])> {
-        let all: [(Part, Option<&mut [T]>); 14] = [
+        let all: [(Part, Option<&mut [T]>); 17] = [
             (Part::AttnNorm, Some(&mut self.attn_norm)),
             (Part::Wq, Some(&mut self.wq)),
             (Part::Wk, Some(&mut self.wk)),
@@ -326,6 +366,9 @@ impl<T> Layer<T> {
             (Part::W1, Some(&mut self.w1)),
             (Part::W3, Some(&mut self.w3)),
             (Part::W2, Some(&mut self.w2)),
+            (Part::PostAttnNorm, self.post_attn_norm.as_deref_mut()),
+            (Part::PostFfnNorm, self.post_ffn_norm.as_deref_mut()),
+            (Part::Router, self.router.as_deref_mut()),
         ];
         all.into_iter().filter_map(|(part, data)| data.map(|d| (part, d))).collect()
     }
@@ -337,7 +380,7 @@ impl Weights {
         let table = || vec![0.0; config.vocab * config.dim];
         Weights {
             embed: table(),
-            layers: (0..config.layers).map(|_| Layer::zeros(config)).collect(),
+            layers: (0..config.layers).map(|index| Layer::zeros(config, index)).collect(),
             norm: vec![0.0; config.dim],
             classifier: (!config.tied).then(table),
         }
@@ -365,6 +408,9 @@ impl<T> Weights<T> {
                 (Part::Bq, config.qkv_bias, layer.bq.is_some()),
                 (Part::Bk, config.qkv_bias, layer.bk.is_some()),
                 (Part::Bv, config.qkv_bias, layer.bv.is_some()),
+                (Part::PostAttnNorm, config.post_norms, layer.post_attn_norm.is_some()),
+                (Part::PostFfnNorm, config.post_norms, layer.post_ffn_norm.is_some()),
+                (Part::Router, config.experts(index).is_some(), layer.router.is_some()),
             ] {
                 let size = part.shape(config).iter().product::<usize>();
                 let of = |there: bool| if there { size } else { 0 };

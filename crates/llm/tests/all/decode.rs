@@ -3,7 +3,7 @@
 
 use crate::checkpoints::{at_most, files, id, ids, largest_difference, model_beside, name, numbers, text};
 use crate::device::relative_difference;
-use crate::gradients::{everything, plain, random_weights};
+use crate::gradients::{everything, gemma, plain, random_weights, uneven};
 use crate::kernels::emulator;
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Numerics};
@@ -26,11 +26,12 @@ const INT8: Options = Options { weights: WeightType::Int8, context: None };
 const CLOSE: f32 = 8e-3;
 
 /// Small models whose context exceeds the smallest caches: one kv head for each query head or for
-/// two, biases, QK-norm, a sliding window, tied and untied.
+/// two, biases, QK-norm, a sliding window, tied and untied; layers that differ, and all of Gemma.
 fn models() -> Vec<(Config, Weights)> {
     let many = Config { kv_heads: 4, ..plain() };
     let narrow = Config { sliding_window: Some(150), ..everything() };
-    [plain(), many, everything(), narrow]
+    let wider = |config| Config { sliding_window: Some(150), ..config };
+    [plain(), many, everything(), narrow, wider(uneven()), wider(gemma())]
         .map(|config| {
             let config = Config { max_seq: 600, ..config };
             let weights = random_weights(&config, 7);

@@ -1,7 +1,7 @@
 //! The reference's gradients compared with central differences in float64.
 
 use crate::checkpoints::{files, weights_beside};
-use ferrane_llm::config::{Config, Rope, RopeStyle};
+use ferrane_llm::config::{Activation, AttentionKind, Config, Rope, RopeScaling, RopeStyle};
 use ferrane_llm::random::Rng;
 use ferrane_llm::reference::Reference;
 use ferrane_llm::weights::{Weights, load_hf};
@@ -29,20 +29,59 @@ pub fn everything() -> Config {
         head_dim: 6,
         vocab: 9,
         max_seq: 16,
-        rope: Rope { style: RopeStyle::Half, base: 100.0 },
+        rope: Rope::new(RopeStyle::Half, 100.0),
+        local_rope: None,
         norm_eps: 1e-4,
         qk_norm: true,
         qkv_bias: true,
+        post_norms: false,
+        experts: None,
+        activation: Activation::Silu,
+        embed_scale: 1.0,
+        score_scale: None,
+        attn_softcap: None,
+        logit_softcap: None,
         sliding_window: Some(3),
+        layer_attention: Vec::new(),
         tied: false,
         residual_scale: 0.5,
+    }
+}
+
+/// A small model with layers that differ, and with a scaled rotation of a part of each head.
+pub fn uneven() -> Config {
+    let yarn =
+        RopeScaling::Yarn { factor: 4.0, original: 8, attention: 1.5, beta_fast: 2.0, beta_slow: 0.1, truncate: false };
+    let kind = |window, rope| AttentionKind { window, rope };
+    Config {
+        rope: Rope { rotated: Some(4), scaling: Some(yarn), ..Rope::new(RopeStyle::Half, 100.0) },
+        layer_attention: vec![kind(true, false), kind(false, true)],
+        score_scale: Some(0.6),
+        ..everything()
+    }
+}
+
+/// A small model with all parts of Gemma 2 and 3.
+pub fn gemma() -> Config {
+    Config {
+        local_rope: Some(Rope::new(RopeStyle::Half, 30.0)),
+        layer_attention: vec![AttentionKind { window: true, rope: true }, AttentionKind { window: false, rope: true }],
+        qkv_bias: false,
+        post_norms: true,
+        activation: Activation::GeluTanh,
+        embed_scale: 12f32.sqrt(),
+        score_scale: Some(0.6),
+        attn_softcap: Some(2.0),
+        logit_softcap: Some(3.0),
+        residual_scale: 1.0,
+        ..everything()
     }
 }
 
 /// A small model with every option off.
 pub fn plain() -> Config {
     Config {
-        rope: Rope { style: RopeStyle::Interleaved, base: 1e4 },
+        rope: Rope::new(RopeStyle::Interleaved, 1e4),
         qk_norm: false,
         qkv_bias: false,
         sliding_window: None,
@@ -85,7 +124,7 @@ fn distance(config: &Config, weights: &Weights, tokens: &[u32], gradients: &Weig
 #[test]
 fn every_option_against_differences() {
     let half_of = |c: Config| Config { sliding_window: None, qkv_bias: false, ..c };
-    for (config, seed) in [(everything(), 1), (plain(), 2), (half_of(everything()), 3)] {
+    for (config, seed) in [(everything(), 1), (plain(), 2), (half_of(everything()), 3), (uneven(), 4)] {
         let weights = random_weights(&config, seed);
         let tokens = [3, 1, 4, 1, 5, 8, 2, 6];
         let wide = weights.map(|&v| f64::from(v));
@@ -105,6 +144,16 @@ fn every_option_against_differences() {
             assert!(error < 1e-5, "float32: {}: {error}", a.name);
         }
     }
+}
+
+#[test]
+fn a_model_without_gradients_is_refused() {
+    let config = gemma();
+    let weights = random_weights(&config, 1);
+    let model = Reference::new(&config, &weights).unwrap();
+    assert!(model.loss(&[1, 2], &[2, 3]).unwrap().is_finite());
+    let error = model.accumulate(&[1, 2], &[2, 3], 1.0, &mut Weights::zeros(&config)).unwrap_err();
+    assert!(error.to_string().contains("training does not support"), "{error}");
 }
 
 /// Hugging Face checkpoints with recorded sequences: fp32 gradients compared with float64

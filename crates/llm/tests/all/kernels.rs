@@ -3,7 +3,7 @@
 use crate::gradients::{everything, plain, random_weights};
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
-use ferrane_llm::config::{Config, RopeStyle};
+use ferrane_llm::config::{Config, Rope, RopeScaling, RopeStyle};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Content, Kernel, Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
@@ -73,13 +73,18 @@ impl Plain<'_> {
                     let r = 1.0 / (mean + f64::from(self.config.norm_eps)).sqrt();
                     (0..hd).for_each(|d| head[d * s + t] *= r * f64::from(gain[d]));
                 }
-                for pair in 0..hd / 2 {
+                let rotated = self.config.rope.rotated.unwrap_or(hd);
+                let factor = match &self.config.rope.scaling {
+                    Some(RopeScaling::Linear { factor }) => *factor,
+                    _ => 1.0,
+                };
+                for pair in 0..rotated / 2 {
                     let (a, b) = match self.config.rope.style {
                         RopeStyle::Interleaved => (2 * pair, 2 * pair + 1),
-                        RopeStyle::Half => (pair, pair + hd / 2),
+                        RopeStyle::Half => (pair, pair + rotated / 2),
                     };
                     let base = f64::from(self.config.rope.base);
-                    let (sin, cos) = (t as f64 * base.powf(-2.0 * pair as f64 / hd as f64)).sin_cos();
+                    let (sin, cos) = (t as f64 / factor * base.powf(-2.0 * pair as f64 / rotated as f64)).sin_cos();
                     let (e, o) = (head[a * s + t], head[b * s + t]);
                     (head[a * s + t], head[b * s + t]) = (e * cos - o * sin, o * cos + e * sin);
                 }
@@ -247,6 +252,11 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
 
 pub fn cases() -> Vec<(&'static str, Config, usize)> {
     let mha = |c: Config| Config { kv_heads: c.heads, ..c };
+    let part = |style| Rope {
+        rotated: Some(4),
+        scaling: Some(RopeScaling::Linear { factor: 3.0 }),
+        ..Rope::new(style, 100.0)
+    };
     let medium = Config { dim: 192, hidden: 320, heads: 8, kv_heads: 2, head_dim: 32, ..everything() };
     vec![
         ("multi-head", mha(plain()), 7),
@@ -257,6 +267,8 @@ pub fn cases() -> Vec<(&'static str, Config, usize)> {
         ("biases", Config { qkv_bias: true, ..plain() }, 8),
         ("norm of heads", Config { qk_norm: true, ..plain() }, 8),
         ("window", Config { sliding_window: Some(3), ..plain() }, 8),
+        ("a part of each head", Config { rope: part(RopeStyle::Half), ..plain() }, 8),
+        ("a part of interleaved heads", Config { rope: part(RopeStyle::Interleaved), ..plain() }, 8),
         ("scaled residual", Config { residual_scale: 0.25, ..plain() }, 8),
         ("everything", everything(), 8),
         ("medium", Config { sliding_window: Some(20), ..medium.clone() }, 48),

@@ -6,6 +6,7 @@ mod backward;
 mod checkpoints;
 mod decode;
 mod device;
+mod families;
 mod formats;
 mod gradients;
 mod kernels;

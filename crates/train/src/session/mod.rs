@@ -48,7 +48,7 @@ use crate::checkpoint::{self, Checkpoint, State, Store};
 use crate::data::{Ids, Split};
 use crate::metrics::{EngineMemory, Timeline};
 use crate::run::{self, Event, Run, Summary};
-use crate::step::{Engine, Pipeline, ReferenceEngine};
+use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
 
 /// A run with its engine, data and vocabulary.
 pub struct Session {
@@ -234,13 +234,17 @@ impl Session {
         start: Start,
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
-        parts::create_folder(&options.run.out)?;
-        // Data that are too short are refused before kernels are compiled.
-        Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
         let (config, weights) = match &start {
             Start::New(config, weights) => (&**config, weights),
             Start::StoredRun { checkpoint, .. } => (&checkpoint.config, &checkpoint.weights),
         };
+        let beyond = if device.is_some() { config.beyond_kernels() } else { config.beyond_training() };
+        if let Some(reason) = beyond {
+            return Err(StepError::Shape(reason).into());
+        }
+        parts::create_folder(&options.run.out)?;
+        // Data that are too short are refused before kernels are compiled.
+        Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
         events(&Event::Prepared { config: Box::new(config.clone()), tokens: ids.len(), active: vocabulary.len() });
         let shape = options.shape(config);
         let engine: Box<dyn Engine> = match device {

@@ -151,7 +151,7 @@ impl Stream {
             let run = tape.kernels.of_layer(l, tape.tracer);
             let layer =
                 LayerTape { config: tape.config, run, weights: &tape.weights.layers[l], saved, index: l, queue };
-            let Layer { attn_norm, wq, wk, wv, wo, ffn_norm, w1, w3, w2, q_norm, k_norm, bq, bk, bv } = gradients;
+            let Layer { attn_norm, wq, wk, wv, wo, ffn_norm, w1, w3, w2, q_norm, k_norm, bq, bk, bv, .. } = gradients;
             let mut vectors = Vectors { attn_norm, ffn_norm, q_norm, k_norm, bq, bk, bv };
             if queue.first {
                 vectors.zero();

@@ -6,7 +6,7 @@
 
 use ferrane_host::f16;
 use ferrane_host::{convert, pool, simd};
-use ferrane_llm::config::{Config, RopeStyle};
+use ferrane_llm::config::Config;
 
 /// Smallest number of elements in a task; a smaller one costs more than it saves.
 const GRAIN: usize = 16 * 1024;
@@ -76,16 +76,12 @@ pub struct RopeTables {
 }
 
 impl RopeTables {
-    /// Tables of the angles t / base^(2i/head_dim), computed in f64.
+    /// Tables of the rotation, which is the same in all layers, computed in f64.
     pub fn new(config: &Config, s: usize) -> RopeTables {
-        let half = config.head_dim / 2;
-        let angle = |k: usize| {
-            let (i, t) = (k / s, k % s);
-            t as f64 / f64::from(config.rope.base).powf(2.0 * i as f64 / config.head_dim as f64)
-        };
+        let (size, rotation) = (config.head_dim / 2 * s, config.rotation(config.attention(0), config.max_seq));
         RopeTables {
-            cos: (0..half * s).map(|k| angle(k).cos() as f32).collect(),
-            sin: (0..half * s).map(|k| angle(k).sin() as f32).collect(),
+            cos: (0..size).map(|k| rotation.at(k / s, k % s).0 as f32).collect(),
+            sin: (0..size).map(|k| rotation.at(k / s, k % s).1 as f32).collect(),
         }
     }
 }
@@ -103,10 +99,7 @@ pub fn rope_backward(d: &mut [f32], tables: &RopeTables, config: &Config, s: usi
     let (hd, half) = (config.head_dim, config.head_dim / 2);
     pool::for_each_chunk_mut(d, hd * s, |_, head| {
         for i in 0..half {
-            let (first, second) = match config.rope.style {
-                RopeStyle::Interleaved => (2 * i, 2 * i + 1),
-                RopeStyle::Half => (i, i + half),
-            };
+            let (first, second) = config.rope.pair(hd, i);
             let (left, right) = head.split_at_mut(second * s);
             let (a, b) = (&mut left[first * s..][..s], &mut right[..s]);
             let (cos, sin) = (&tables.cos[i * s..][..s], &tables.sin[i * s..][..s]);
@@ -204,6 +197,7 @@ pub fn max_abs(values: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrane_llm::config::RopeStyle;
 
     fn noise(n: usize, seed: u64) -> Vec<f32> {
         let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_emulator::Numerics;
+use ferrane_llm::config::{Activation, AttentionKind, Config};
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampler;
 use ferrane_train::run::{self, Event, RunOptions};
@@ -45,6 +46,29 @@ fn stopped_after(session: &mut Session, windows: usize) {
         stop.store(seen >= windows, Ordering::Relaxed);
     };
     assert!(session.run(&mut listen, &stop).unwrap().stopped);
+}
+
+#[test]
+fn a_model_that_training_does_not_support_is_refused_at_the_start() {
+    let gelu = Config { activation: Activation::GeluTanh, ..tiny() };
+    let kind = |i| AttentionKind { window: true, rope: i == 0 };
+    let mixed = Config { layer_attention: (0..tiny().layers).map(kind).collect(), ..tiny() };
+    for (config, on_device, needle) in [
+        (&gelu, true, Some("its gate is not SiLU")),
+        (&gelu, false, Some("its gate is not SiLU")),
+        (&mixed, true, Some("the fp32 reference trains")),
+        (&mixed, false, None),
+    ] {
+        let (_folder, options) = place();
+        fs::write(options.model.as_ref().unwrap(), serde_json::to_string(config).unwrap()).unwrap();
+        let device = on_device.then(|| emulator(Numerics::Fast));
+        let begun = Session::begin(options.clone(), device.as_ref(), &mut silent());
+        let message = begun.err().map(|error| error.to_string());
+        match needle {
+            Some(needle) => assert!(message.unwrap().contains(needle) && !options.run.out.exists()),
+            None => assert_eq!(message, None),
+        }
+    }
 }
 
 #[test]

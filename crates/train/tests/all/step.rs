@@ -20,7 +20,7 @@ const SEQ: usize = 24;
 /// A model with every optional tensor, and a compact vocabulary.
 fn full() -> (Config, Compaction) {
     let config = Config {
-        rope: Rope { style: RopeStyle::Half, base: 100.0 },
+        rope: Rope::new(RopeStyle::Half, 100.0),
         qk_norm: true,
         qkv_bias: true,
         tied: false,
