@@ -94,6 +94,7 @@ fn bench_decode(args: BenchDecode) -> Result<()> {
         weights: args.weights.into(),
         prompt: args.prompt,
         tokens: args.tokens,
+        batch: args.batch,
     };
     out::report(args.json, &decode(&device, &options)?)
 }

@@ -73,6 +73,14 @@ pub enum Error {
         /// Tokens in a window.
         seq: usize,
     },
+    /// A slot that does not exist, or is given twice.
+    #[error("slot {slot} of a decoder with {slots} slots does not exist or was given twice")]
+    Slot {
+        /// The slot.
+        slot: usize,
+        /// Number of slots.
+        slots: usize,
+    },
 }
 
 /// Options of [`Forward::new`].

@@ -44,6 +44,8 @@ pub struct DecodeOptions {
     pub prompt: usize,
     /// Tokens that are decoded one by one.
     pub tokens: usize,
+    /// Sequences that are then decoded together, as far as the decoder has slots; 1 measures none.
+    pub batch: usize,
 }
 
 /// What [`decode`] measured. Prints as a few lines.
@@ -67,6 +69,9 @@ pub struct DecodeReport {
     pub prefill: Spread,
     /// Decoded tokens per second.
     pub decode: Spread,
+    /// Tokens per second of several sequences that are decoded together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Batch>,
     /// The read loop's rate.
     pub read: Spread,
     /// The share of the read loop's rate at which decoding reads weights.
@@ -75,6 +80,18 @@ pub struct DecodeReport {
     /// The computer that the rates come from.
     #[serde(rename = "machine")]
     pub computer: Computer,
+}
+
+/// Several sequences that are decoded together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Batch {
+    /// Number of sequences.
+    pub sequences: usize,
+    /// Tokens per second of all sequences.
+    pub decode: Spread,
+    /// That rate over the rate of one sequence, which is decoded alone before each step: median.
+    #[serde(serialize_with = "rounded")]
+    pub times_one: f64,
 }
 
 /// Measures prefill and decode on `device`.
@@ -92,7 +109,12 @@ pub fn decode(device: &Device, options: &DecodeOptions) -> Result<DecodeReport> 
     let config = Config { max_seq, ..options.config.clone() };
     // Values of one magnitude: hardware may skip zeros.
     let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
-    let mut decoder = Decoder::new(device, &config, &weights, Options { weights: options.weights, context: None })?;
+    let slots = checked_count("batch", options.batch)?;
+    let decoding = Options { weights: options.weights, slots, ..Options::default() };
+    let mut decoder = Decoder::new(device, &config, &weights, decoding)?;
+    if decoder.slots() != slots {
+        return Err(Error::option("batch", slots, format!("at most {} sequences", decoder.slots())));
+    }
     drop(weights);
     let memory: Vec<u64> = (0..WORDS as u64).collect();
     let mut rng = Rng::new(7);
@@ -131,7 +153,9 @@ pub fn decode(device: &Device, options: &DecodeOptions) -> Result<DecodeReport> 
             share.push(token_rate * bytes as f64 / rate);
         }
     }
+    let batch = if slots > 1 { Some(batch(&mut decoder, &prompt, tokens, token)?) } else { None };
     Ok(DecodeReport {
+        batch,
         model: options.model.clone(),
         device: options.device.clone(),
         r#type: options.weights.name(),
@@ -147,6 +171,39 @@ pub fn decode(device: &Device, options: &DecodeOptions) -> Result<DecodeReport> 
     })
 }
 
+/// Decodes tokens of all slots together, and before each step a token of the first slot alone.
+fn batch(decoder: &mut Decoder, prompt: &[u32], tokens: usize, mut token: impl FnMut() -> u32) -> Result<Batch> {
+    let sequences = decoder.slots();
+    let (mut rates, mut times) = (Vec::new(), Vec::new());
+    // The first round compiles the program and is not counted.
+    for round in 0..=ROUNDS {
+        decoder.clear();
+        decoder.feed(prompt)?;
+        for slot in 1..sequences {
+            decoder.copy(0, slot, prompt.len())?;
+        }
+        for _ in 0..tokens.div_ceil(2) {
+            let begun = Instant::now();
+            decoder.feed(&[token()])?;
+            let one = begun.elapsed().as_secs_f64();
+            let next: Vec<[u32; 1]> = (0..sequences).map(|_| [token()]).collect();
+            let feeds: Vec<(usize, &[u32])> = next.iter().map(|t| t.as_slice()).enumerate().collect();
+            let begun = Instant::now();
+            let logits = decoder.feed_all(&feeds)?;
+            let all = begun.elapsed().as_secs_f64();
+            if !logits.iter().step_by(97).all(|logit| logit.is_finite()) {
+                return Err(Error::WrongResult("the logits of a measured batch are not finite".into()));
+            }
+            if round > 0 {
+                rates.push(sequences as f64 / all);
+                times.push(sequences as f64 * one / all);
+            }
+        }
+    }
+    let times_one = Spread::new(Unit::Ratio, times).median();
+    Ok(Batch { sequences, decode: Spread::new(Unit::TokensPerSecond, rates), times_one })
+}
+
 impl fmt::Display for DecodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DecodeReport { model, device, r#type, prompt, tokens, .. } = self;
@@ -154,6 +211,9 @@ impl fmt::Display for DecodeReport {
         writeln!(f, "  {}", self.computer)?;
         writeln!(f, "  prefill  {}", self.prefill)?;
         writeln!(f, "  decode   {}", self.decode)?;
+        if let Some(Batch { sequences, decode, times_one }) = &self.batch {
+            writeln!(f, "  batch    {decode}, {sequences} sequences together, {} times one", short(*times_one))?;
+        }
         writeln!(f, "  memory   {}", self.read)?;
         let (megabytes, percent) =
             (short(self.weight_bytes_per_token as f64 / 1e6), short(self.bandwidth_share * 100.0));

@@ -154,7 +154,8 @@ A token reads every weight once, so its rate is compared with a plain read loop 
 
 Examples:
   ferrane bench decode
-  ferrane bench decode --type int8 --prompt 512 --tokens 32 --json")]
+  ferrane bench decode --type int8 --prompt 512 --tokens 32 --json
+  ferrane bench decode --batch 8")]
 pub struct BenchDecode {
     /// The preset whose shapes the measured model has.
     #[arg(long, default_value = "stories110m", value_name = "PRESET")]
@@ -168,6 +169,9 @@ pub struct BenchDecode {
     /// Tokens that are decoded one by one after the prompt.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub tokens: usize,
+    /// Sequences that are then decoded together, up to 16.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>)]
+    pub batch: usize,
     /// The device that runs the programs.
     #[command(flatten)]
     pub device: DeviceArg,

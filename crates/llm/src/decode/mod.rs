@@ -11,6 +11,7 @@
 //! |---|---|
 //! | prefill | windows of 256 or 32 positions, the last one padded with zeros; the first window of a sequence runs without a cache |
 //! | decode | windows of one position, or of the machine's minimum (C181), of which one is used |
+//! | several sequences | each in a slot with its own caches; a window of one position of each, unless the machine wants more queries of a sequence |
 //! | cache | a surface of keys and one of values for each layer, fp16, in buckets of 128, 256, 384, 512, 768, 1024 … positions; the host appends the rows that the program returns |
 //! | weights | surfaces, staged once: one compile for all layers; every program binds the same ones |
 //! | past the context | the last half of the context is fed again from position 0 |
@@ -25,43 +26,47 @@
 //! Masked positions of the cache hold zeros or rows of an earlier sequence. Both are finite, and
 //! their probability is zero.
 
+mod kinds;
 pub mod program;
 pub mod quantize;
 mod rows;
+mod slots;
+mod steps;
 mod window;
 
-use std::ops::Range;
-
-use ferrane_device::Device;
-use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
+use ferrane_device::{Device, Layout};
 use ferrane_host::pool;
-use half::f16;
 
-use crate::config::{Config, Rotation};
+use crate::config::Config;
 use crate::forward::Error;
-use crate::kernels::MASKED;
 use crate::layout::LayoutError;
-use crate::weights::{self, Layer, Weights};
-use program::{DecodeInput, DecodeKernel, DecodeShape};
-use quantize::{HostMatrix, ONE, WeightType};
-use rows::{Norm, Sum};
-use window::{Cache, Staged, WindowKernel};
+use crate::weights::{self, Weights};
+use kinds::{Gains, Kind};
+use program::{DecodeKernel, DecodeShape, MAX_SLOTS};
+use quantize::{HostMatrix, WeightType};
+use slots::Slot;
+use window::{Staged, WindowKernel};
 
-/// Positions in the windows of a prefill, wide and narrow.
-const WINDOWS: [usize; 2] = [256, 32];
-/// Number of tokens from which a window of 256 is cheaper than windows of 32.
-const WIDE: usize = 128;
 /// Positions in the smallest cache.
 const SMALLEST: usize = 128;
 
 /// Options of [`Decoder::new`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Element type of the matrices.
     pub weights: WeightType,
     /// Largest number of positions in a sequence; `None`: the model's `max_seq`. Larger values are
     /// reduced to it.
     pub context: Option<usize>,
+    /// Number of sequences, each with its own caches, which are allocated when it is first used: 1 to
+    /// [`MAX_SLOTS`]; other values are changed to the nearest of these.
+    pub slots: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { weights: WeightType::default(), context: None, slots: 1 }
+    }
 }
 
 /// The smallest bucket of at least `positions` positions. Buckets are powers of two, and 1.5 times
@@ -74,70 +79,11 @@ fn bucket(positions: usize) -> usize {
     size
 }
 
-/// The gains of a layer's norms, `[dim]`: before its halves, and after them, if it has these.
-struct Gains {
-    attn: Vec<f32>,
-    ffn: Vec<f32>,
-    post_attn: Option<Vec<f32>>,
-    post_ffn: Option<Vec<f32>>,
-}
-
-impl Gains {
-    fn of(layer: &Layer) -> Gains {
-        Gains {
-            attn: layer.attn_norm.clone(),
-            ffn: layer.ffn_norm.clone(),
-            post_attn: layer.post_attn_norm.clone(),
-            post_ffn: layer.post_ffn_norm.clone(),
-        }
-    }
-}
-
-/// What layers of one kind of attention share.
-struct Kind {
-    /// Number of positions that a query sees, its own included.
-    reach: usize,
-    /// The rotation of heads, for sequences as long as the context.
-    rope: Rotation,
-    /// Cosines and sines, half a head each, of the positions prepared so far, `[positions,
-    /// head_dim]`.
-    rows: Vec<f16>,
-}
-
-impl Kind {
-    fn all(config: &Config, context: usize) -> Vec<Kind> {
-        let kind = |kind| Kind {
-            reach: config.window(kind).unwrap_or(usize::MAX),
-            rope: config.rotation(kind, context),
-            rows: Vec::new(),
-        };
-        config.attention_kinds().into_iter().map(kind).collect()
-    }
-
-    /// Prepares `most` positions if fewer than `positions` are there.
-    fn rotate(&mut self, positions: usize, most: usize, head: usize) {
-        let there = self.rows.len() / head;
-        if positions <= there {
-            return;
-        }
-        self.rows.resize(most * head, f16::ZERO);
-        for (t, row) in self.rows.chunks_exact_mut(head).enumerate().skip(there) {
-            let (cos, sin) = row.split_at_mut(head / 2);
-            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
-                let (c, s) = self.rope.at(i, t);
-                (*cos, *sin) = (f16::from_f64(c), f16::from_f64(s));
-            }
-        }
-    }
-
-    /// Writes the rotation of a window that begins at position `at`; the kind has this index.
-    fn rotation(&self, kernel: &WindowKernel, index: usize, at: usize, head: usize) -> Result<(), Error> {
-        let copy = |t: usize, row: &mut [f16]| row[..head].copy_from_slice(&self.rows[(at + t) * head..][..head]);
-        kernel.fill(DecodeInput::Rope, index, copy)
-    }
-}
-
-/// A model on a device, with the state of one sequence.
+/// A model on a device, with one or several sequences.
+///
+/// [`Decoder::feed`] continues the first sequence. A server has a slot for each conversation:
+/// [`Decoder::feed_all`] continues several, and those of one token each share a pass over the
+/// weights.
 pub struct Decoder {
     device: Device,
     config: Config,
@@ -147,12 +93,11 @@ pub struct Decoder {
     least: usize,
     staged: Staged,
     kernels: Vec<(DecodeShape, WindowKernel)>,
-    caches: Vec<Cache>,
+    slots: Vec<Slot>,
     /// Positions in each cache.
     cached: usize,
-    /// Number of leading positions of the caches that may hold rows, of this sequence or an earlier
-    /// one.
-    written: usize,
+    /// Layouts of caches of that size.
+    layouts: Option<[Layout; 2]>,
     embed: HostMatrix,
     classifier: Option<HostMatrix>,
     norm: Vec<f32>,
@@ -160,17 +105,20 @@ pub struct Decoder {
     /// What depends on the kind of a layer's attention, in the order of
     /// [`Config::attention_kinds`].
     kinds: Vec<Kind>,
-    /// The sequence, of which the first `done` tokens are in the caches.
-    tokens: Vec<u32>,
-    done: usize,
     stream: Vec<f32>,
     normed: Vec<f32>,
     logits: Vec<f32>,
+    /// What a failed call must restore of each sequence: its length, or all of it. Kept, like
+    /// `together`, so that a token allocates nothing.
+    undo: Vec<(usize, Option<Vec<u32>>)>,
+    /// Slots that share a window, and their rows of the logits.
+    together: Vec<(usize, usize)>,
 }
 
 impl Decoder {
     /// Compiles the programs of a single token, allocates surfaces and stages the weights. Programs
-    /// of longer windows and larger caches are compiled when they are first needed.
+    /// of longer windows, larger caches and several sequences are compiled when they are first
+    /// needed.
     ///
     /// # Errors
     /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights
@@ -199,23 +147,23 @@ impl Decoder {
             least: device.profile().min_queries.value.max(1),
             staged: Staged::default(),
             kernels: Vec::new(),
-            caches: Vec::new(),
+            slots: (0..options.slots.clamp(1, MAX_SLOTS)).map(|_| Slot::default()).collect(),
             cached: 0,
-            written: 0,
+            layouts: None,
             embed: table("embed", &weights.embed)?,
             classifier: weights.classifier.as_deref().map(|values| table("classifier", values)).transpose()?,
             norm: weights.norm.clone(),
             gains: weights.layers.iter().map(Gains::of).collect(),
             kinds: Kind::all(config, context),
-            tokens: Vec::new(),
-            done: 0,
             stream: Vec::new(),
-            normed: vec![0.0; config.dim],
-            logits: vec![0.0; config.vocab],
+            normed: Vec::new(),
+            logits: Vec::new(),
+            undo: Vec::new(),
+            together: Vec::new(),
         };
-        decoder.grow(1)?;
+        decoder.grow(1, 0..1)?;
         for part in [DecodeKernel::Attention, DecodeKernel::FeedForward] {
-            decoder.bound(part, decoder.least, decoder.cached)?;
+            decoder.bound(part, [decoder.least, 1, decoder.cached], 0)?;
         }
         decoder.staged.stage(config, weights, options.weights)?;
         Ok(decoder)
@@ -226,9 +174,24 @@ impl Decoder {
         &self.config
     }
 
-    /// The tokens of the sequence so far, or of its kept half.
+    /// The tokens of the first sequence so far, or of its kept half.
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens
+        self.slot_tokens(0)
+    }
+
+    /// Number of sequences.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Largest number of tokens in a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The tokens of a slot's sequence so far, or of its kept half; none if there is no such slot.
+    pub fn slot_tokens(&self, slot: usize) -> &[u32] {
+        self.slots.get(slot).map_or(&[], |slot| &slot.tokens)
     }
 
     /// Bytes of weights that a token reads: the layers' matrices and the classifier.
@@ -240,248 +203,156 @@ impl Decoder {
         c.layers * layer + bytes(c.vocab, c.dim)
     }
 
-    /// Begins a new sequence.
+    /// Begins a new first sequence.
     pub fn clear(&mut self) {
-        self.tokens.clear();
-        self.done = 0;
+        self.rewind(0, 0);
     }
 
-    /// Continues the sequence by tokens and returns the logits `[vocab]` of the one after them. A
-    /// sequence that would exceed the context continues with its last half, from position 0.
+    /// Shortens a slot's sequence to its first `count` tokens, whose keys and values stay cached. A
+    /// `count` above its length changes nothing.
+    pub fn rewind(&mut self, slot: usize, count: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.rewind(count);
+        }
+    }
+
+    /// Replaces a slot's sequence by the first `count` tokens of another one. Their keys and values
+    /// are copied and not computed again.
+    ///
+    /// # Errors
+    /// [`Error::Slot`]; or the device has no memory for caches.
+    pub fn copy(&mut self, from: usize, to: usize, count: usize) -> Result<(), Error> {
+        self.check_slot(from)?;
+        self.check_slot(to)?;
+        if from == to {
+            self.rewind(to, count);
+            return Ok(());
+        }
+        self.grow(self.cached, to..to + 1)?;
+        let mut taken = std::mem::take(&mut self.slots[to]);
+        let result = taken.take(&self.slots[from], count);
+        if result.is_err() {
+            taken.rewind(0);
+        }
+        self.slots[to] = taken;
+        result
+    }
+
+    /// Continues the first sequence by tokens and returns the logits `[vocab]` of the one after
+    /// them. A sequence that would exceed the context continues with its last half, from position 0.
     ///
     /// # Errors
     /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is
     /// unchanged then.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
-        if tokens.is_empty() {
-            return Err(Error::Length { found: 0, seq: self.context });
-        }
-        let (vocab, before) = (self.config.vocab, self.tokens.len());
-        if let Some((i, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
-            return Err(Error::Token { token, position: before + i, vocab });
-        }
-        let kept = (before + tokens.len() > self.context).then(|| self.tokens.clone());
-        self.tokens.extend_from_slice(tokens);
-        if kept.is_some() {
-            self.tokens.drain(..self.tokens.len() - self.context.div_ceil(2));
-            self.done = 0;
-        }
-        // Runs on a thread of the pool, so that a parallel product wakes one thread less.
-        if let Err(error) = pool::scope(|_| self.catch_up()) {
-            match kept {
-                Some(kept) => (self.tokens, self.done) = (kept, 0),
-                None => self.tokens.truncate(before),
+        self.feed_all(&[(0, tokens)])
+    }
+
+    /// Continues the sequences of different slots, each by its tokens, and returns the logits
+    /// `[feeds, vocab]` of the tokens after them. Sequences that are continued by one token are
+    /// computed together, which takes little more time than one of them alone.
+    ///
+    /// # Errors
+    /// As [`Decoder::feed`]; [`Error::Slot`] for a slot that does not exist or is given twice. All
+    /// sequences are unchanged then.
+    pub fn feed_all(&mut self, feeds: &[(usize, &[u32])]) -> Result<&[f32], Error> {
+        for (i, &(slot, tokens)) in feeds.iter().enumerate() {
+            self.check_slot(slot)?;
+            if feeds[..i].iter().any(|(other, _)| *other == slot) {
+                return Err(Error::Slot { slot, slots: self.slots.len() });
             }
-            self.done = self.done.min(self.tokens.len());
-            return Err(error);
+            if tokens.is_empty() {
+                return Err(Error::Length { found: 0, seq: self.context });
+            }
+            let (vocab, before) = (self.config.vocab, self.slots[slot].tokens.len());
+            if let Some((i, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
+                return Err(Error::Token { token, position: before + i, vocab });
+            }
         }
+        let mut undo = std::mem::take(&mut self.undo);
+        undo.extend(feeds.iter().map(|&(slot, tokens)| self.extend(slot, tokens)));
+        // Runs on a thread of the pool, so that a parallel product wakes one thread less.
+        let result = pool::scope(|_| self.catch_up(feeds));
+        for (&(slot, _), before) in feeds.iter().zip(undo.drain(..)).filter(|_| result.is_err()) {
+            let slot = &mut self.slots[slot];
+            match before {
+                (_, Some(kept)) => (slot.tokens, slot.done) = (kept, 0),
+                (before, None) => slot.rewind(before),
+            }
+        }
+        self.undo = undo;
+        result?;
         Ok(&self.logits)
     }
 
-    /// Computes the tokens that are not in the caches yet, and the logits after the last.
-    fn catch_up(&mut self) -> Result<(), Error> {
-        self.grow(self.tokens.len())?;
-        while self.done < self.tokens.len() {
-            let left = self.tokens.len() - self.done;
-            let queries = match left {
-                _ if left <= 2 * self.least => self.least,
-                WIDE.. => WINDOWS[0],
-                _ => WINDOWS[1],
-            };
-            let queries = queries.max(self.least);
-            let count = if queries > self.least { left.min(queries) } else { 1 };
-            // A single token at position 0 uses a cache that is masked entirely; that saves a
-            // program.
-            let cached = if self.done == 0 && queries > self.least { 0 } else { self.cached };
-            self.forget(if cached == 0 { count } else { self.done })?;
-            self.window(queries, cached, count)?;
-            self.done += count;
-        }
-        self.classify()
+    fn check_slot(&self, slot: usize) -> Result<(), Error> {
+        if slot < self.slots.len() { Ok(()) } else { Err(Error::Slot { slot, slots: self.slots.len() }) }
     }
 
-    /// Zeroes what an earlier sequence or a failed window left in the caches from position `from`
-    /// on.
-    fn forget(&mut self, from: usize) -> Result<(), Error> {
-        if from < self.written {
-            let at = |source| Error::Device { kernel: "cache", source };
-            self.caches.iter().try_for_each(|cache| cache.clear(from..self.written)).map_err(at)?;
-            self.written = from;
+    /// Appends tokens to a sequence, or keeps its last half. Returns what restores it.
+    fn extend(&mut self, slot: usize, tokens: &[u32]) -> (usize, Option<Vec<u32>>) {
+        let Slot { tokens: all, done, .. } = &mut self.slots[slot];
+        let before = all.len();
+        let kept = (before + tokens.len() > self.context).then(|| all.clone());
+        all.extend_from_slice(tokens);
+        if kept.is_some() {
+            all.drain(..all.len() - self.context.div_ceil(2));
+            *done = 0;
         }
-        Ok(())
+        (before, kept)
     }
 
-    /// Grows the caches to hold at least `positions` positions.
-    fn grow(&mut self, positions: usize) -> Result<(), Error> {
-        if positions <= self.cached && !self.caches.is_empty() {
+    /// Grows the caches to hold at least `positions` positions, and allocates those of the slots
+    /// `wanted`.
+    fn grow(&mut self, positions: usize, wanted: std::ops::Range<usize>) -> Result<(), Error> {
+        let layers = self.config.layers;
+        let fits = positions <= self.cached;
+        if fits && self.slots[wanted.clone()].iter().all(|slot| !slot.caches.is_empty()) {
             return Ok(());
         }
-        let cached = bucket(positions);
-        let found = self.program(DecodeKernel::Attention, self.least, cached)?;
-        let layouts = self.kernels[found].1.cache_layouts(&self.device)?;
-        let at = |source| Error::Device { kernel: "cache", source };
-        let mut caches = Vec::new();
-        for layer in 0..self.config.layers {
-            let cache = Cache::new(&self.device, &layouts).map_err(at)?;
-            if let Some(before) = self.caches.get(layer) {
-                cache.take(before, self.done).map_err(at)?;
+        let layouts = match &self.layouts {
+            Some(layouts) if fits => layouts.clone(),
+            _ => {
+                let cached = bucket(positions);
+                let found = self.program(DecodeKernel::Attention, [self.least, 1, cached])?;
+                let layouts = self.kernels[found].1.cache_layouts(&self.device)?;
+                for slot in self.slots.iter_mut().filter(|slot| !slot.caches.is_empty()) {
+                    slot.grow(&self.device, &layouts, layers)?;
+                }
+                self.kernels.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, kernel)| kernel.unbind());
+                (self.layouts, self.cached) = (Some(layouts.clone()), cached);
+                layouts
             }
-            caches.push(cache);
+        };
+        for slot in &mut self.slots[wanted] {
+            if slot.caches.is_empty() {
+                slot.grow(&self.device, &layouts, layers)?;
+            }
         }
-        self.kernels.iter_mut().filter(|(shape, _)| shape.cached > 0).for_each(|(_, kernel)| kernel.unbind());
-        (self.caches, self.cached, self.written) = (caches, cached, self.done);
         Ok(())
     }
 
-    /// Compiles and loads a program; returns its index.
-    fn program(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
-        let shape = DecodeShape { config: self.config.clone(), queries, cached, weights: self.weights };
+    /// Compiles and loads a program for `[queries, slots, cached]`; returns its index.
+    fn program(&mut self, part: DecodeKernel, [queries, slots, cached]: [usize; 3]) -> Result<usize, Error> {
+        let shape = DecodeShape { config: self.config.clone(), queries, slots, cached, weights: self.weights };
         let kernel = WindowKernel::new(&self.device, &shape, part)?;
         self.kernels.push((shape, kernel));
         Ok(self.kernels.len() - 1)
     }
 
-    /// The index of a program, compiled if necessary, with the surfaces of every layer bound.
-    fn bound(&mut self, part: DecodeKernel, queries: usize, cached: usize) -> Result<usize, Error> {
-        let same =
-            |(s, kernel): &(DecodeShape, WindowKernel)| (kernel.part(), s.queries, s.cached) == (part, queries, cached);
+    /// The index of a program, compiled if necessary, with the surfaces of every layer bound and the
+    /// caches of the slots from `slot` on.
+    fn bound(&mut self, part: DecodeKernel, sizes: [usize; 3], slot: usize) -> Result<usize, Error> {
+        let same = |(s, kernel): &(DecodeShape, WindowKernel)| {
+            (kernel.part(), [s.queries, s.slots, s.cached]) == (part, sizes)
+        };
         let at = self.kernels.iter().position(same);
-        let at = at.map_or_else(|| self.program(part, queries, cached), Ok)?;
+        let at = at.map_or_else(|| self.program(part, sizes), Ok)?;
         let (shape, kernel) = &mut self.kernels[at];
-        if !kernel.is_bound() {
-            kernel.bind(&self.device, shape, &mut self.staged, &self.caches)?;
+        if !kernel.is_bound(slot) {
+            kernel.bind(&self.device, shape, &mut self.staged, &self.slots, slot)?;
         }
         Ok(at)
-    }
-
-    /// Runs one window, the next `count` tokens, and appends their keys and values to the caches.
-    /// If no tokens are left, the first row of `stream` then holds the residual stream of the last
-    /// token after the last layer.
-    fn window(&mut self, queries: usize, cached: usize, count: usize) -> Result<(), Error> {
-        let (dim, done, layers) = (self.config.dim, self.done, self.config.layers);
-        self.stream.clear();
-        self.stream.resize(queries * dim, 0.0);
-        for (row, &token) in self.stream.chunks_exact_mut(dim).zip(&self.tokens[done..done + count]) {
-            self.embed.row(token as usize, row);
-            if self.config.embed_scale != 1.0 {
-                row.iter_mut().for_each(|value| *value *= self.config.embed_scale);
-            }
-        }
-        self.written = self.written.max(done + count);
-        self.rotate(done + queries);
-        if queries == self.least {
-            return self.layers(0..layers, done, count, [queries, cached]);
-        }
-        self.layers(0..layers - 1, done, count, [queries, cached])?;
-        self.keys_values(count, queries)?;
-        if done + count == self.tokens.len() {
-            // The last token runs through the last layer as a window of its own. Its own row in the
-            // cache is masked.
-            self.stream.copy_within((count - 1) * dim..count * dim, 0);
-            self.stream.truncate(self.least * dim);
-            self.stream[dim..].fill(0.0);
-            self.rotate(done + count - 1 + self.least);
-            self.layers(layers - 1..layers, done + count - 1, 1, [self.least, self.cached])?;
-        }
-        Ok(())
-    }
-
-    /// Runs `layers` on the stream of `count` positions from `at` on. The rotation must be prepared
-    /// for the whole window.
-    fn layers(
-        &mut self,
-        layers: Range<usize>,
-        at: usize,
-        count: usize,
-        [queries, cached]: [usize; 2],
-    ) -> Result<(), Error> {
-        if layers.is_empty() {
-            return Ok(());
-        }
-        let places =
-            [self.bound(DecodeKernel::Attention, queries, cached)?, self.bound(DecodeKernel::FeedForward, queries, 0)?];
-        let Decoder { config, stream, kinds, .. } = self;
-        let [(_, attention), (_, feed_forward)] = places.map(|place| &self.kernels[place]);
-        let (dim, head, kv, alpha) = (config.dim, config.head_dim, config.kv_dim(), config.residual_scale);
-        let norm = |gain| Norm { gain, eps: config.norm_eps };
-        for (i, kind) in kinds.iter().enumerate() {
-            kind.rotation(attention, i, at, head)?;
-            attention.fill(DecodeInput::Mask, i, |t, row| {
-                row.fill(f16::from_f32(MASKED));
-                let first = (at + t + 1).saturating_sub(kind.reach);
-                if first < at.min(cached) {
-                    row[first..at].fill(f16::ZERO);
-                }
-                row[cached + first.saturating_sub(at)..=cached + t].fill(f16::ZERO);
-            })?;
-        }
-        for layer in layers.clone() {
-            let gains = &self.gains[layer];
-            if layer == layers.start {
-                attention.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm(&gains.attn), x, stride))?;
-            }
-            attention.run(layer, |y, stride| {
-                let sum = Some(Sum { alpha, y, stride, norm: gains.post_attn.as_deref().map(norm) });
-                feed_forward.write(DecodeInput::X, |x, stride| rows::step(stream, sum, norm(&gains.ffn), x, stride))?;
-                self.caches[layer].append(at, [&y[dim..], &y[dim + kv..]], stride, count, head)
-            })?;
-            feed_forward.run(layer, |y, stride| {
-                let sum = Sum { alpha, y, stride, norm: gains.post_ffn.as_deref().map(norm) };
-                if layer + 1 == layers.end {
-                    rows::add(stream, sum, dim);
-                    return Ok(());
-                }
-                let next = norm(&self.gains[layer + 1].attn);
-                attention.write(DecodeInput::X, |x, stride| rows::step(stream, Some(sum), next, x, stride))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Appends the last layer's keys and values of the stream's `count` positions to the caches.
-    /// The rotation must be prepared for the whole window.
-    fn keys_values(&mut self, count: usize, queries: usize) -> Result<(), Error> {
-        let place = self.bound(DecodeKernel::KeysValues, queries, 0)?;
-        let Decoder { config, stream, kinds, done, .. } = self;
-        let (layer, head, kv, (_, kernel)) =
-            (config.layers - 1, config.head_dim, config.kv_dim(), &self.kernels[place]);
-        let norm = Norm { gain: &self.gains[layer].attn, eps: config.norm_eps };
-        for (i, kind) in kinds.iter().enumerate() {
-            kind.rotation(kernel, i, *done, head)?;
-        }
-        kernel.write(DecodeInput::X, |x, stride| rows::step(stream, None, norm, x, stride))?;
-        kernel.run(layer, |y, stride| self.caches[layer].append(self.done, [y, &y[kv..]], stride, count, head))
-    }
-
-    /// Computes the cosines and sines of the first `positions` positions if they are missing.
-    fn rotate(&mut self, positions: usize) {
-        // As many as the caches hold, so that a later token allocates nothing.
-        let most = positions.max(self.cached + self.least);
-        self.kinds.iter_mut().for_each(|kind| kind.rotate(positions, most, self.config.head_dim));
-    }
-
-    /// Computes the logits of the stream's first row.
-    fn classify(&mut self) -> Result<(), Error> {
-        let Config { dim, vocab, norm_eps, .. } = self.config;
-        let (normed, norm) = (&mut self.normed, Norm { gain: &self.norm, eps: norm_eps });
-        rows::rms_norm(&self.stream[..dim], norm, |at, values| normed[at..][..values.len()].copy_from_slice(values));
-        let matrix = self.classifier.as_ref().unwrap_or(&self.embed);
-        let rhs = match matrix {
-            HostMatrix::Fp16(values) => Operand::F16(View::row_major(values, vocab, dim)?),
-            HostMatrix::Int8(codes, _) => Operand::I8(View::row_major(codes, vocab, dim)?),
-        };
-        let lhs = Operand::F32(View::row_major(normed, 1, dim)?);
-        let out = Output::F32(ViewMut::row_major(&mut self.logits, 1, vocab)?);
-        gemm(lhs, rhs.t(), out, Epilogue::default())?;
-        if let HostMatrix::Int8(_, units) = matrix {
-            for (logit, unit) in self.logits.iter_mut().zip(units) {
-                *logit *= unit.to_f32() / ONE;
-            }
-        }
-        if let Some(cap) = self.config.logit_softcap {
-            self.logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,10 @@
 //! | `ffnDecode` | `x` normed rows, `w13`, `w2` | `[dim]` |
 //! | `kvDecode` | `x` normed rows, `wqkv`, `rope`; `bias`, `gain` | the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //!
+//! `attnDecode` also exists for several sequences, one position of each: row `i` of the window
+//! belongs to the sequence in slot `i`, whose caches are `keys`, `keys1`, … and `values`, `values1`,
+//! …. Only the attention itself is computed for each sequence alone.
+//!
 //! With int8 weights each matrix `w…` has a second input `u…` `[1, 1, 1, out]`, see
 //! [`super::quantize`].
 //!
@@ -41,6 +45,19 @@ use crate::layout::OUTPUT;
 
 /// The width of a row of a surface is a multiple of this, in elements.
 const WIDTH: usize = 32;
+
+/// Largest number of sequences in one program.
+pub const MAX_SLOTS: usize = 16;
+
+/// Names of the caches, by slot.
+const KEYS: [&str; MAX_SLOTS] = [
+    "keys", "keys1", "keys2", "keys3", "keys4", "keys5", "keys6", "keys7", "keys8", "keys9", "keys10", "keys11",
+    "keys12", "keys13", "keys14", "keys15",
+];
+const VALUES: [&str; MAX_SLOTS] = [
+    "values", "values1", "values2", "values3", "values4", "values5", "values6", "values7", "values8", "values9",
+    "values10", "values11", "values12", "values13", "values14", "values15",
+];
 
 /// A kernel of generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,10 +118,10 @@ pub enum DecodeInput {
     Rope,
     /// The additive mask of each query; shared by the layers of a kind of attention.
     Mask,
-    /// The cache of keys, `[1, kv_heads, cached, cache_width]`.
-    Keys,
-    /// The cache of values, with the shape of the keys.
-    Values,
+    /// The cache of keys of the sequence in this slot, `[1, kv_heads, cached, cache_width]`.
+    Keys(usize),
+    /// The cache of values of the sequence in this slot, with the shape of the keys.
+    Values(usize),
     /// A matrix: fp16 values, or int8 codes.
     Weight(DecodeMatrix),
     /// The units of the rows of an int8 matrix, `[1, 1, 1, rows]` in fp16.
@@ -122,8 +139,8 @@ impl DecodeInput {
             DecodeInput::X => "x",
             DecodeInput::Rope => "rope",
             DecodeInput::Mask => "mask",
-            DecodeInput::Keys => "keys",
-            DecodeInput::Values => "values",
+            DecodeInput::Keys(slot) => KEYS[slot % MAX_SLOTS],
+            DecodeInput::Values(slot) => VALUES[slot % MAX_SLOTS],
             DecodeInput::Weight(DecodeMatrix::Qkv) => "wqkv",
             DecodeInput::Weight(DecodeMatrix::O) => "wo",
             DecodeInput::Weight(DecodeMatrix::W13) => "w13",
@@ -153,8 +170,10 @@ impl DecodeInput {
 pub struct DecodeShape {
     /// The model; must have passed [`Config::validate`].
     pub config: Config,
-    /// Positions in a window.
+    /// Positions in a window; with several sequences, one for each.
     pub queries: usize,
+    /// Number of sequences, each with its cache: 1, or up to [`MAX_SLOTS`].
+    pub slots: usize,
     /// Positions that the cache holds; 0 for the first window of a sequence, which has no inputs
     /// `keys` and `values`.
     pub cached: usize,
@@ -178,7 +197,12 @@ impl DecodeShape {
 
     /// Elements in a row of the mask: the cache's columns, the window's, and padding.
     pub fn mask_width(&self) -> usize {
-        (self.cached + self.queries).next_multiple_of(WIDTH)
+        (self.cached + self.own()).next_multiple_of(WIDTH)
+    }
+
+    /// Positions of the window that belong to one sequence.
+    fn own(&self) -> usize {
+        if self.slots > 1 { 1 } else { self.queries }
     }
 
     /// Elements in a row of the rotation: cosines, sines and padding.
@@ -226,7 +250,10 @@ impl DecodeShape {
                 }
                 if self.cached > 0 {
                     let cache = [1, kv_heads, self.cached, self.cache_width()];
-                    inputs.extend([(DecodeInput::Keys, half, cache), (DecodeInput::Values, half, cache)]);
+                    for slot in 0..self.slots {
+                        inputs.push((DecodeInput::Keys(slot), half, cache));
+                        inputs.push((DecodeInput::Values(slot), half, cache));
+                    }
                 }
             }
             DecodeKernel::FeedForward => {
@@ -251,7 +278,8 @@ impl DecodeShape {
     /// Builds the program of a kernel.
     ///
     /// # Errors
-    /// A window of 0 positions, or a size that does not fit MIL's int32 shapes.
+    /// A window of 0 positions, a number of sequences that it cannot have, or a size that does not
+    /// fit MIL's int32 shapes.
     pub fn build(&self, part: DecodeKernel) -> Result<Program, MilError> {
         let c = &self.config;
         let sizes = [
@@ -263,9 +291,14 @@ impl DecodeShape {
             (c.kv_dim()).checked_mul(self.cached),
         ];
         let limit = i32::MAX as usize / 4;
-        if self.queries == 0 || sizes.iter().any(|n| n.is_none_or(|n| n > limit)) {
+        let several = (2..=MAX_SLOTS).contains(&self.slots) && self.slots == self.queries && self.cached > 0;
+        let slots = self.slots == 1 || several;
+        if !slots || self.queries == 0 || sizes.iter().any(|n| n.is_none_or(|n| n > limit)) {
             let (queries, cached) = (self.queries, self.cached);
-            let reason = format!("a window of {queries} positions after {cached} cached ones does not fit this model");
+            let reason = format!(
+                "a window of {queries} positions of {} sequences after {cached} cached ones does not fit this model",
+                self.slots
+            );
             return Err(MilError::Invalid { reason });
         }
         let mut b = Builder::new("main", Opset::IOS18);
@@ -454,56 +487,78 @@ impl Build<'_> {
         self.b.concat("qk_rope", &[first, second], 3)
     }
 
-    /// Attention of the window over the cache and itself. The query heads of a kv head are
-    /// adjacent, so `[1, heads, t, n]` is `[1, kv_heads, ratio · t, n]` and keys and values are not
-    /// repeated.
+    /// Attention of each sequence's part of the window over its cache and itself.
     fn attend(&mut self, q: ValueId, k: ValueId, v: ValueId) -> OpResult {
+        let shape = self.shape;
+        let mask = match shape.has_mask() {
+            false => kernels::mask(&mut self.b, shape.queries, shape.config.window(shape.config.attention(0)))?,
+            true => {
+                let mask = self.input(DecodeInput::Mask)?;
+                self.reshape("mask_rows", mask, [1, 1, shape.queries, shape.mask_width()])?
+            }
+        };
+        if shape.slots == 1 {
+            return self.attend_slot(0, [q, k, v], mask);
+        }
+        let mut parts = Vec::new();
+        for slot in 0..shape.slots {
+            let mut row = |name: &str, x: ValueId| {
+                let heads = self.b.shape(x)?[1];
+                self.slice(&format!("{name}_{slot}"), x, [0, 0, slot, 0], [1, heads, 1, shape.config.head_dim])
+            };
+            let rows = [row("q", q)?, row("k", k)?, row("v", v)?];
+            parts.push(self.attend_slot(slot, rows, mask)?);
+        }
+        self.b.concat("attn_slots", &parts, 2)
+    }
+
+    /// Attention of a sequence's queries `[1, heads, own, head_dim]` over its cache and its own
+    /// keys and values `[1, kv_heads, own, head_dim]`. The query heads of a kv head are adjacent, so
+    /// `[1, heads, own, n]` is `[1, kv_heads, ratio · own, n]` and keys and values are not repeated.
+    fn attend_slot(&mut self, slot: usize, [q, k, v]: [ValueId; 3], mask: ValueId) -> OpResult {
         let (shape, c) = (self.shape, &self.shape.config);
-        let (t, hd, heads, kv_heads) = (shape.queries, c.head_dim, c.heads, c.kv_heads);
+        let (t, hd, heads, kv_heads) = (shape.own(), c.head_dim, c.heads, c.kv_heads);
         let (cached, tall) = (shape.cached, t * c.gqa_ratio());
         let seen = cached + t;
-        let q = self.regroup("q_group", q, [1, kv_heads, tall, hd])?;
-        let own = self.b.matmul("scores_own", q, k, Transpose::Y)?;
+        let of = |name: &str| if shape.slots == 1 { name.to_string() } else { format!("{name}_{slot}") };
+        let q = self.regroup(&of("q_group"), q, [1, kv_heads, tall, hd])?;
+        let own = self.b.matmul(&of("scores_own"), q, k, Transpose::Y)?;
         let cache = [1, kv_heads, cached, hd];
         let scores = match cached {
             0 => own,
             _ => {
-                let keys = self.input(DecodeInput::Keys)?;
-                let keys = self.slice("keys_in", keys, [0; 4], cache)?;
-                let before = self.b.matmul("scores_before", q, keys, Transpose::Y)?;
-                self.b.concat("scores", &[before, own], 3)?
+                let keys = self.input(DecodeInput::Keys(slot))?;
+                let keys = self.slice(&of("keys_in"), keys, [0; 4], cache)?;
+                let before = self.b.matmul(&of("scores_before"), q, keys, Transpose::Y)?;
+                self.b.concat(&of("scores"), &[before, own], 3)?
             }
         };
-        let scores = self.regroup("scores_heads", scores, [1, heads, t, seen])?;
+        let scores = self.regroup(&of("scores_heads"), scores, [1, heads, t, seen])?;
         let scaled = match c.attn_softcap {
-            None => self.b.scale("scaled", scores, c.score_scale() as f32)?,
+            None => self.b.scale(&of("scaled"), scores, c.score_scale() as f32)?,
             Some(cap) => {
-                let small = self.b.scale("scores_small", scores, c.score_scale() as f32 / cap)?;
-                let tanh = self.b.tanh("scores_tanh", small)?;
-                self.b.scale("scaled", tanh, cap)?
+                let small = self.b.scale(&of("scores_small"), scores, c.score_scale() as f32 / cap)?;
+                let tanh = self.b.tanh(&of("scores_tanh"), small)?;
+                self.b.scale(&of("scaled"), tanh, cap)?
             }
         };
         let mask = match shape.has_mask() {
-            false => kernels::mask(&mut self.b, t, c.window(c.attention(0)))?,
-            true => {
-                let mask = self.input(DecodeInput::Mask)?;
-                let mask = self.reshape("mask_rows", mask, [1, 1, t, shape.mask_width()])?;
-                self.slice("mask_in", mask, [0; 4], [1, 1, t, seen])?
-            }
+            false => mask,
+            true => self.slice(&of("mask_in"), mask, [0, 0, slot, 0], [1, 1, t, seen])?,
         };
-        let masked = self.b.add("masked", scaled, mask)?;
-        let probs = self.b.softmax("probs", masked, -1)?;
-        let probs = self.regroup("probs_group", probs, [1, kv_heads, tall, seen])?;
-        let own = self.slice("probs_own", probs, [0, 0, 0, cached], [1, kv_heads, tall, t])?;
-        let mut attended = self.b.matmul("attn_own", own, v, Transpose::Neither)?;
+        let masked = self.b.add(&of("masked"), scaled, mask)?;
+        let probs = self.b.softmax(&of("probs"), masked, -1)?;
+        let probs = self.regroup(&of("probs_group"), probs, [1, kv_heads, tall, seen])?;
+        let own = self.slice(&of("probs_own"), probs, [0, 0, 0, cached], [1, kv_heads, tall, t])?;
+        let mut attended = self.b.matmul(&of("attn_own"), own, v, Transpose::Neither)?;
         if cached > 0 {
-            let values = self.input(DecodeInput::Values)?;
-            let values = self.slice("values_in", values, [0; 4], cache)?;
-            let before = self.slice("probs_before", probs, [0; 4], [1, kv_heads, tall, cached])?;
-            let before = self.b.matmul("attn_before", before, values, Transpose::Neither)?;
-            attended = self.b.add("attn", before, attended)?;
+            let values = self.input(DecodeInput::Values(slot))?;
+            let values = self.slice(&of("values_in"), values, [0; 4], cache)?;
+            let before = self.slice(&of("probs_before"), probs, [0; 4], [1, kv_heads, tall, cached])?;
+            let before = self.b.matmul(&of("attn_before"), before, values, Transpose::Neither)?;
+            attended = self.b.add(&of("attn"), before, attended)?;
         }
-        self.regroup("attn_heads", attended, [1, heads, t, hd])
+        self.regroup(&of("attn_heads"), attended, [1, heads, t, hd])
     }
 
     /// Reshapes `x` unless it has that shape already.
@@ -525,8 +580,8 @@ mod tests {
             (config.qk_norm, config.qkv_bias) = (on(0), on(1));
             config.kv_heads = if on(2) { config.heads } else { config.heads / 2 };
             let weights = if on(3) { WeightType::Fp16 } else { WeightType::Int8 };
-            for (queries, cached) in [(1, 32), (4, 256), (32, 0)] {
-                let shape = DecodeShape { config: config.clone(), queries, cached, weights };
+            for (queries, slots, cached) in [(1, 1, 32), (4, 1, 256), (32, 1, 0), (3, 3, 64), (16, 16, 128)] {
+                let shape = DecodeShape { config: config.clone(), queries, slots, cached, weights };
                 for part in [DecodeKernel::Attention, DecodeKernel::FeedForward, DecodeKernel::KeysValues] {
                     let program = shape.build(part).unwrap();
                     let main = program.function("main").unwrap();
@@ -547,9 +602,12 @@ mod tests {
     #[test]
     fn sizes_that_mil_cannot_write_are_errors() {
         let config = preset("stories260k").unwrap();
-        for (queries, cached) in [(0, 0), (usize::MAX / 2, 0), (1, usize::MAX / 2), (1 << 29, 0)] {
-            let shape = DecodeShape { config: config.clone(), queries, cached, weights: WeightType::Fp16 };
-            assert!(shape.build(DecodeKernel::Attention).is_err(), "{queries} {cached}");
+        let sizes = [(0, 1, 0), (usize::MAX / 2, 1, 0), (1, 1, usize::MAX / 2), (1 << 29, 1, 0)];
+        // Sequences without a query each, without caches, or too many.
+        let slots = [(4, 2, 64), (1, 0, 64), (2, 2, 0), (17, 17, 64)];
+        for (queries, slots, cached) in sizes.into_iter().chain(slots) {
+            let shape = DecodeShape { config: config.clone(), queries, slots, cached, weights: WeightType::Fp16 };
+            assert!(shape.build(DecodeKernel::Attention).is_err(), "{queries} {slots} {cached}");
         }
     }
 }

@@ -8,6 +8,7 @@ use half::f16;
 
 use super::program::{DecodeInput, DecodeKernel, DecodeMatrix, DecodeShape, head_order};
 use super::quantize::{WeightType, quantize_row};
+use super::slots::Slot;
 use crate::config::Config;
 use crate::forward::Error;
 use crate::kernels::KernelError;
@@ -140,7 +141,11 @@ fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<Inp
         }
         DecodeInput::Bias => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
         DecodeInput::Gain => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
-        DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask | DecodeInput::Keys | DecodeInput::Values => Vec::new(),
+        DecodeInput::X
+        | DecodeInput::Rope
+        | DecodeInput::Mask
+        | DecodeInput::Keys(_)
+        | DecodeInput::Values(_) => Vec::new(),
     }
 }
 
@@ -241,8 +246,8 @@ impl Cache {
     }
 }
 
-/// A loaded program, the surfaces that layers share (activations and output), and one request for
-/// each layer. Of rotation and mask there is a surface for each kind of attention.
+/// A loaded program, the surfaces that layers share (activations and output), and requests. Of
+/// rotation and mask there is a surface for each kind of attention.
 pub(super) struct WindowKernel {
     part: DecodeKernel,
     executable: Executable,
@@ -250,7 +255,9 @@ pub(super) struct WindowKernel {
     shared: Vec<(DecodeInput, usize, Surface)>,
     out: Surface,
     out_width: usize,
-    requests: Vec<Request>,
+    /// A request for each layer, by the slot whose caches the program reads: 0 if it reads none, or
+    /// those of several.
+    requests: Vec<Vec<Request>>,
 }
 
 impl WindowKernel {
@@ -274,7 +281,7 @@ impl WindowKernel {
     /// The layouts of the cache's keys and values.
     pub(super) fn cache_layouts(&self, device: &Device) -> Result<[Layout; 2], Error> {
         let of = |input: DecodeInput| layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e));
-        Ok([of(DecodeInput::Keys)?, of(DecodeInput::Values)?])
+        Ok([of(DecodeInput::Keys(0))?, of(DecodeInput::Values(0))?])
     }
 
     fn error(&self, source: ferrane_device::Error) -> Error {
@@ -286,31 +293,36 @@ impl WindowKernel {
         self.part
     }
 
-    /// Whether [`WindowKernel::bind`] has prepared the requests.
-    pub(super) fn is_bound(&self) -> bool {
-        !self.requests.is_empty()
+    /// Whether [`WindowKernel::bind`] has prepared the requests of a slot.
+    pub(super) fn is_bound(&self, slot: usize) -> bool {
+        self.requests.get(slot).is_some_and(|requests| !requests.is_empty())
     }
 
-    /// Prepares a request for each layer, over its weights and, if the program reads one, its
-    /// cache.
+    /// Prepares a request for each layer, over its weights and the caches that the program reads,
+    /// which begin with those of `slot`.
     pub(super) fn bind(
         &mut self,
         device: &Device,
         shape: &DecodeShape,
         staged: &mut Staged,
-        caches: &[Cache],
+        slots: &[Slot],
+        slot: usize,
     ) -> Result<(), Error> {
+        let cache = |of: usize, layer: usize| slots.get(slot + of).and_then(|slot| slot.caches.get(layer));
         let (mut requests, kinds) = (Vec::new(), shape.config.attention_kinds());
         for layer in 0..shape.config.layers {
             let mut bindings = Bindings::new().bind(OUTPUT, &self.out);
             let kind = kinds.iter().position(|kind| *kind == shape.config.attention(layer)).unwrap_or(0);
             for (input, ..) in shape.inputs(self.part) {
                 let shared = self.find(input, if input.is_of_kind() { kind } else { 0 });
-                let surface = match (input, shared, caches.get(layer)) {
-                    (_, Some(surface), _) => surface.clone(),
-                    (DecodeInput::Keys, _, Some(cache)) => cache.keys.clone(),
-                    (DecodeInput::Values, _, Some(cache)) => cache.values.clone(),
-                    _ => {
+                let cached = match input {
+                    DecodeInput::Keys(of) => cache(of, layer).map(|cache| &cache.keys),
+                    DecodeInput::Values(of) => cache(of, layer).map(|cache| &cache.values),
+                    _ => None,
+                };
+                let surface = match shared.or(cached) {
+                    Some(surface) => surface.clone(),
+                    None => {
                         let layout = layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e))?;
                         staged.get(device, layer, input, &layout).map_err(|e| self.error(e))?
                     }
@@ -319,7 +331,8 @@ impl WindowKernel {
             }
             requests.push(self.executable.prepare(bindings).map_err(|e| self.error(e))?);
         }
-        self.requests = requests;
+        self.requests.resize_with(self.requests.len().max(slot + 1), Vec::new);
+        self.requests[slot] = requests;
         Ok(())
     }
 
@@ -370,10 +383,15 @@ impl WindowKernel {
         })
     }
 
-    /// Runs a layer and calls `read(words, stride)` on the output; `stride` is the row stride in
-    /// words.
-    pub(super) fn run(&self, layer: usize, read: impl FnOnce(&[f16], usize) -> Result<(), Error>) -> Result<(), Error> {
-        self.requests[layer].evaluate().map_err(|e| self.error(e))?;
+    /// Runs a layer over the caches of a slot and calls `read(words, stride)` on the output; `stride`
+    /// is the row stride in words.
+    pub(super) fn run(
+        &self,
+        slot: usize,
+        layer: usize,
+        read: impl FnOnce(&[f16], usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.requests[slot][layer].evaluate().map_err(|e| self.error(e))?;
         let access = self.out.read().map_err(|e| self.error(e))?;
         // A surface of one row reports no stride.
         let stride = row_stride(access.layout()).max(self.out_width);

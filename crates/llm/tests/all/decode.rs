@@ -19,7 +19,7 @@ use ferrane_llm::weights::{TensorKind, Weights, load};
 use ferrane_testdata::Suite;
 use std::path::Path;
 
-const INT8: Options = Options { weights: WeightType::Int8, context: None };
+const INT8: Options = Options { weights: WeightType::Int8, context: None, slots: 1 };
 
 /// Largest difference of logits relative to their range: some roundings to fp16 for each of two
 /// layers.
@@ -127,6 +127,106 @@ fn hardware_numerics_take_both_types() {
     }
 }
 
+/// A turn of a schedule: the slots that are continued, and by how many tokens.
+type Turn = &'static [(usize, usize)];
+
+/// Sequences of different lengths that begin at different times, go on alone and together, in any
+/// order of slots, across the ends of caches.
+const TURNS: &[Turn] = &[
+    &[(0, 5)],
+    &[(0, 1), (2, 40)],
+    &[(2, 1), (0, 1)],
+    &[(1, 1), (0, 1), (2, 1)],
+    &[(0, 1), (1, 2), (2, 1), (4, 130)],
+    &[(4, 1), (1, 1)],
+    &[(0, 1), (1, 1), (2, 1), (4, 1)],
+    &[(3, 1), (4, 1)],
+];
+
+/// Runs the turns and compares each sequence's logits with the reference's. Returns the largest
+/// difference.
+fn together(device: &Device, (config, weights): &(Config, Weights), options: Options) -> f32 {
+    let sequences: Vec<Vec<u32>> = (0..5).map(|s| tokens(config, 200 + s).split_off(s)).collect();
+    let mut decoder = Decoder::new(device, config, weights, options).unwrap();
+    let (mut ends, mut worst) = ([0; 5], 0.0f32);
+    for turn in TURNS {
+        let feeds: Vec<_> = turn.iter().map(|&(s, n)| (s, &sequences[s][ends[s]..ends[s] + n])).collect();
+        let logits = decoder.feed_all(&feeds).unwrap().to_vec();
+        assert_eq!(logits.len(), turn.len() * config.vocab);
+        for (&(s, n), logits) in turn.iter().zip(logits.chunks(config.vocab)) {
+            ends[s] += n;
+            assert_eq!(decoder.slot_tokens(s), &sequences[s][..ends[s]]);
+            let expected = rows(config, weights, &sequences[s], &[ends[s]]);
+            worst = worst.max(relative_difference(logits, &expected[0]).unwrap());
+        }
+    }
+    worst
+}
+
+#[test]
+fn several_sequences_give_what_each_gives_alone() {
+    for model in models() {
+        for numerics in [Numerics::Fast, Numerics::Exact] {
+            let error = together(&emulator(numerics), &model, Options { slots: 5, ..Options::default() });
+            assert!(error < CLOSE, "{numerics:?} {:?}: {error}", model.0);
+        }
+        let model = (model.0.clone(), rounded(&model.0, &model.1));
+        let error = together(&emulator(Numerics::Fast), &model, Options { slots: 16, ..INT8 });
+        assert!(error < CLOSE, "int8 {:?}: {error}", model.0);
+    }
+}
+
+#[test]
+fn sequences_are_rewound_and_copied_without_computing_them_again() {
+    let (config, weights) = models().remove(2);
+    let device = emulator(Numerics::Fast);
+    let mut decoder = Decoder::new(&device, &config, &weights, Options { slots: 3, ..Options::default() }).unwrap();
+    let tokens = tokens(&config, 60);
+    let expected = |tokens: &[u32]| rows(&config, &weights, tokens, &[tokens.len()]).remove(0);
+    decoder.feed(&tokens[..50]).unwrap();
+    decoder.copy(0, 2, 45).unwrap();
+    assert_eq!(decoder.slot_tokens(2), &tokens[..45]);
+    // The sequences go on differently: none sees what another wrote.
+    decoder.rewind(0, 48);
+    let mut other = tokens[..45].to_vec();
+    for next in [3, 8, 4] {
+        other.push(next);
+        let at = decoder.tokens().len();
+        let logits = decoder.feed_all(&[(2, &[next]), (0, &tokens[at..at + 1])]).unwrap().to_vec();
+        let both = [expected(&other), expected(&tokens[..at + 1])].concat();
+        assert!(relative_difference(&logits, &both).unwrap() < CLOSE);
+    }
+    // A copy into a slot with a longer sequence, and one of a slot onto itself.
+    decoder.copy(2, 0, 20).unwrap();
+    decoder.copy(0, 0, 10).unwrap();
+    let logits = decoder.feed(&tokens[10..11]).unwrap();
+    assert!(relative_difference(logits, &expected(&tokens[..11])).unwrap() < CLOSE);
+}
+
+#[test]
+fn a_call_that_fails_changes_no_sequence() {
+    let (config, weights) = models().remove(0);
+    let device = emulator(Numerics::Fast);
+    let options = Options { slots: 2, context: Some(40), ..Options::default() };
+    let mut decoder = Decoder::new(&device, &config, &weights, options).unwrap();
+    let tokens = tokens(&config, 30);
+    decoder.feed_all(&[(0, &tokens[..7]), (1, &tokens[..9])]).unwrap();
+    let vocab = config.vocab as u32;
+    let slot = |error: &Error| matches!(error, Error::Slot { slots: 2, .. });
+    for (feeds, fits) in [
+        (&[(0usize, &tokens[..1]), (0, &tokens[..1])][..], slot as fn(&Error) -> bool),
+        (&[(0, &tokens[..1]), (2, &tokens[..1])], slot),
+        (&[(0, &tokens[..1]), (1, &[])], |e| matches!(e, Error::Length { .. })),
+        (&[(0, &tokens[..1]), (1, &[vocab])], |e| matches!(e, Error::Token { position: 9, .. })),
+    ] {
+        let error = decoder.feed_all(feeds).unwrap_err();
+        assert!(fits(&error), "{error}");
+        assert_eq!((decoder.slot_tokens(0), decoder.slot_tokens(1)), (&tokens[..7], &tokens[..9]));
+    }
+    assert!(decoder.copy(0, 2, 1).is_err() && decoder.copy(5, 0, 1).is_err());
+    assert!(decoder.slot_tokens(7).is_empty());
+}
+
 #[test]
 fn a_machine_that_wants_four_queries_gets_four() {
     let mut options = EmulatorOptions::default();
@@ -136,6 +236,8 @@ fn a_machine_that_wants_four_queries_gets_four() {
     let device = Device::new(Emulator::new(options));
     for model in models() {
         let error = fed(&device, &model, Options::default(), &[1, 7, 1, 1, 9, 120, 1, 1]);
+        assert!(error < CLOSE, "{error}");
+        let error = together(&device, &model, Options { slots: 5, ..Options::default() });
         assert!(error < CLOSE, "{error}");
     }
 }

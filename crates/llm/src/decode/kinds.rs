@@ -1,0 +1,69 @@
+//! What layers share on the host: the gains of their norms, and what depends on the kind of their
+//! attention.
+
+use half::f16;
+
+use crate::config::{Config, Rotation};
+use crate::weights::Layer;
+
+/// The gains of a layer's norms, `[dim]`: before its halves, and after them, if it has these.
+pub(super) struct Gains {
+    pub(super) attn: Vec<f32>,
+    pub(super) ffn: Vec<f32>,
+    pub(super) post_attn: Option<Vec<f32>>,
+    pub(super) post_ffn: Option<Vec<f32>>,
+}
+
+impl Gains {
+    pub(super) fn of(layer: &Layer) -> Gains {
+        Gains {
+            attn: layer.attn_norm.clone(),
+            ffn: layer.ffn_norm.clone(),
+            post_attn: layer.post_attn_norm.clone(),
+            post_ffn: layer.post_ffn_norm.clone(),
+        }
+    }
+}
+
+/// What layers of one kind of attention share.
+pub(super) struct Kind {
+    /// Number of positions that a query sees, its own included.
+    pub(super) reach: usize,
+    /// The rotation of heads, for sequences as long as the context.
+    rope: Rotation,
+    /// Cosines and sines, half a head each, of the positions prepared so far, `[positions,
+    /// head_dim]`.
+    rows: Vec<f16>,
+}
+
+impl Kind {
+    pub(super) fn all(config: &Config, context: usize) -> Vec<Kind> {
+        let kind = |kind| Kind {
+            reach: config.window(kind).unwrap_or(usize::MAX),
+            rope: config.rotation(kind, context),
+            rows: Vec::new(),
+        };
+        config.attention_kinds().into_iter().map(kind).collect()
+    }
+
+    /// Prepares `most` positions if fewer than `positions` are there.
+    pub(super) fn rotate(&mut self, positions: usize, most: usize, head: usize) {
+        let there = self.rows.len() / head;
+        if positions <= there {
+            return;
+        }
+        self.rows.resize(most * head, f16::ZERO);
+        for (t, row) in self.rows.chunks_exact_mut(head).enumerate().skip(there) {
+            let (cos, sin) = row.split_at_mut(head / 2);
+            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+                let (c, s) = self.rope.at(i, t);
+                (*cos, *sin) = (f16::from_f64(c), f16::from_f64(s));
+            }
+        }
+    }
+
+    /// The cosines and sines of a position that [`Kind::rotate`] has prepared.
+    pub(super) fn row(&self, position: usize, head: usize) -> &[f16] {
+        &self.rows[position * head..][..head]
+    }
+}
