@@ -8,7 +8,7 @@
 //! by up to `unit / 2048` more, because codes end at 127. That is 0.4 % of the root mean square of
 //! a row of uniformly distributed weights, and below 1 % for normally distributed ones.
 
-use ferrane_host::pool;
+use ferrane_host::{pool, vectorize};
 use half::f16;
 
 /// The code that stands for one unit.
@@ -45,7 +45,7 @@ impl WeightType {
 /// Writes the codes of a row and returns its unit; `None` if a weight is not finite or exceeds the
 /// fp16 range.
 pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
-    let largest = row.iter().fold(0.0f32, |top, w| if w.is_finite() { top.max(w.abs()) } else { f32::INFINITY });
+    let largest = largest(row);
     let unit = f16::from_f32(largest * (ONE / 127.0));
     if !unit.is_finite() {
         return None;
@@ -54,10 +54,37 @@ pub fn quantize_row(row: &[f32], codes: &mut [i8]) -> Option<f16> {
         0.0 => 0.0,
         unit => ONE / unit,
     };
-    for (code, w) in codes.iter_mut().zip(row) {
-        *code = (w * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
-    }
+    vectorize!({
+        for (code, w) in codes.iter_mut().zip(row) {
+            // Sums with `WHOLE` have no bits after the point, so adding rounds to nearest even.
+            let whole = (w * inverse).clamp(-127.0, 127.0) + WHOLE - WHOLE;
+            *code = whole as i8;
+        }
+    });
     Some(unit)
+}
+
+/// 1.5 · 2²³: numbers of up to 2²² that are added to it lose what is after the point.
+const WHOLE: f32 = 12_582_912.0;
+
+/// The largest magnitude of a row; infinite if a weight is not finite.
+fn largest(row: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    // Without the sign, the bits of floats have the order of their magnitudes, with NaN above
+    // infinity.
+    let bits = vectorize!({
+        let mut lanes = [0u32; LANES];
+        let (blocks, rest) = row.as_chunks::<LANES>();
+        for block in blocks {
+            for i in 0..LANES {
+                lanes[i] = lanes[i].max(block[i].to_bits() & !(1 << 31));
+            }
+        }
+        let rest = rest.iter().map(|w| w.to_bits() & !(1 << 31));
+        lanes.iter().copied().chain(rest).fold(0, u32::max)
+    });
+    let largest = f32::from_bits(bits);
+    if largest.is_finite() { largest } else { f32::INFINITY }
 }
 
 /// A matrix `[rows, cols]` that the host multiplies by: the embedding or the classifier.

@@ -191,12 +191,7 @@ impl Decoder {
     }
 
     /// Runs `layers` on the stream. The rotation must be prepared for the whole window.
-    fn layers(
-        &mut self,
-        layers: Range<usize>,
-        rows: Rows<'_>,
-        [queries, cached]: [usize; 2],
-    ) -> Result<(), Error> {
+    fn layers(&mut self, layers: Range<usize>, rows: Rows<'_>, [queries, cached]: [usize; 2]) -> Result<(), Error> {
         if layers.is_empty() {
             return Ok(());
         }

@@ -42,59 +42,72 @@ impl Staged {
         Ok(surface)
     }
 
-    /// Writes the weights into all existing surfaces.
+    /// Writes the weights into all existing surfaces, several at a time.
     pub(super) fn stage(&self, config: &Config, weights: &Weights, types: WeightType) -> Result<(), Error> {
-        for (index, input, surface) in &self.0 {
-            let tensors = tensors(config, &weights.layers[*index], *input);
-            let refused = |row| Error::Quantize { layer: *index, tensor: input.name(), row };
-            let at = |source| Error::Device { kernel: "weights", source };
-            let mut access = surface.write().map_err(at)?;
-            let row_of = |access: &mut WriteAccess, i: usize, values: &[f32]| {
-                if let Some(row) = access.row_mut(i) {
-                    for (bytes, value) in row.chunks_exact_mut(2).zip(values) {
-                        bytes.copy_from_slice(&f16::from_f32(*value).to_le_bytes());
-                    }
-                }
-            };
-            match (*input, types) {
-                (DecodeInput::Units(_), _) => {
-                    let mut units = Vec::new();
-                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                        let unit = quantize_row(row, &mut vec![0; row.len()]);
-                        units.push(unit.ok_or_else(|| refused(at))?.to_f32());
-                    }
-                    row_of(&mut access, 0, &units);
-                }
-                (DecodeInput::Weight(_), WeightType::Int8) => {
-                    let mut codes = Vec::new();
-                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                        codes.resize(row.len(), 0);
-                        quantize_row(row, &mut codes).ok_or_else(|| refused(at))?;
-                        let bytes = access.row_mut(at).unwrap_or_default();
-                        for (byte, code) in bytes.iter_mut().zip(&codes) {
-                            *byte = *code as u8;
-                        }
-                    }
-                }
-                (DecodeInput::Weight(_), WeightType::Fp16) => {
-                    let (words, stride) = rows_of(&mut access);
-                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                        convert::f32_to_f16(row, &mut words[at * stride..][..row.len()]);
-                    }
-                }
-                (DecodeInput::Bias, _) => {
-                    let all: Vec<f32> = tensors.iter().flat_map(|t| t.rows()).flatten().copied().collect();
-                    row_of(&mut access, 0, &all);
-                }
-                _ => {
-                    for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                        row_of(&mut access, at, row);
-                    }
+        pool::try_for_each_range(self.0.len(), 1, |range| {
+            self.0[range]
+                .iter()
+                .try_for_each(|(layer, input, surface)| stage_one((*layer, *input, surface), config, weights, types))
+        })
+    }
+}
+
+/// Writes a weight into its surface.
+fn stage_one(
+    (index, input, surface): (usize, DecodeInput, &Surface),
+    config: &Config,
+    weights: &Weights,
+    types: WeightType,
+) -> Result<(), Error> {
+    let tensors = tensors(config, &weights.layers[index], input);
+    let refused = |row| Error::Quantize { layer: index, tensor: input.name(), row };
+    let at = |source| Error::Device { kernel: "weights", source };
+    let mut access = surface.write().map_err(at)?;
+    let row_of = |access: &mut WriteAccess, i: usize, values: &[f32]| {
+        if let Some(row) = access.row_mut(i) {
+            for (bytes, value) in row.chunks_exact_mut(2).zip(values) {
+                bytes.copy_from_slice(&f16::from_f32(*value).to_le_bytes());
+            }
+        }
+    };
+    let mut codes = Vec::new();
+    match (input, types) {
+        (DecodeInput::Units(_), _) => {
+            let mut units = Vec::new();
+            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                codes.resize(row.len(), 0);
+                let unit = quantize_row(row, &mut codes);
+                units.push(unit.ok_or_else(|| refused(at))?.to_f32());
+            }
+            row_of(&mut access, 0, &units);
+        }
+        (DecodeInput::Weight(_), WeightType::Int8) => {
+            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                codes.resize(row.len(), 0);
+                quantize_row(row, &mut codes).ok_or_else(|| refused(at))?;
+                let bytes = access.row_mut(at).unwrap_or_default();
+                for (byte, code) in bytes.iter_mut().zip(&codes) {
+                    *byte = *code as u8;
                 }
             }
         }
-        Ok(())
+        (DecodeInput::Weight(_), WeightType::Fp16) => {
+            let (words, stride) = rows_of(&mut access);
+            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                convert::f32_to_f16(row, &mut words[at * stride..][..row.len()]);
+            }
+        }
+        (DecodeInput::Bias, _) => {
+            let all: Vec<f32> = tensors.iter().flat_map(|t| t.rows()).flatten().copied().collect();
+            row_of(&mut access, 0, &all);
+        }
+        _ => {
+            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+                row_of(&mut access, at, row);
+            }
+        }
     }
+    Ok(())
 }
 
 /// The rows of a tensor in an input: permuted, or one row repeated.
@@ -141,11 +154,9 @@ fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<Inp
         }
         DecodeInput::Bias => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
         DecodeInput::Gain => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
-        DecodeInput::X
-        | DecodeInput::Rope
-        | DecodeInput::Mask
-        | DecodeInput::Keys(_)
-        | DecodeInput::Values(_) => Vec::new(),
+        DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask | DecodeInput::Keys(_) | DecodeInput::Values(_) => {
+            Vec::new()
+        }
     }
 }
 
