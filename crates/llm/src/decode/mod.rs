@@ -106,7 +106,8 @@ pub struct Decoder {
     /// [`Config::attention_kinds`].
     kinds: Vec<Kind>,
     stream: Vec<f32>,
-    normed: Vec<f32>,
+    /// Normed rows of the stream, of the positions of `logits`.
+    hidden: Vec<f32>,
     logits: Vec<f32>,
     /// What a failed call must restore of each sequence: its length, or all of it. Kept, like
     /// `together`, so that a token allocates nothing.
@@ -156,7 +157,7 @@ impl Decoder {
             gains: weights.layers.iter().map(Gains::of).collect(),
             kinds: Kind::all(config, context),
             stream: Vec::new(),
-            normed: Vec::new(),
+            hidden: Vec::new(),
             logits: Vec::new(),
             undo: Vec::new(),
             together: Vec::new(),
@@ -256,19 +257,7 @@ impl Decoder {
     /// As [`Decoder::feed`]; [`Error::Slot`] for a slot that does not exist or is given twice. All
     /// sequences are unchanged then.
     pub fn feed_all(&mut self, feeds: &[(usize, &[u32])]) -> Result<&[f32], Error> {
-        for (i, &(slot, tokens)) in feeds.iter().enumerate() {
-            self.check_slot(slot)?;
-            if feeds[..i].iter().any(|(other, _)| *other == slot) {
-                return Err(Error::Slot { slot, slots: self.slots.len() });
-            }
-            if tokens.is_empty() {
-                return Err(Error::Length { found: 0, seq: self.context });
-            }
-            let (vocab, before) = (self.config.vocab, self.slots[slot].tokens.len());
-            if let Some((i, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
-                return Err(Error::Token { token, position: before + i, vocab });
-            }
-        }
+        self.check(feeds)?;
         let mut undo = std::mem::take(&mut self.undo);
         undo.extend(feeds.iter().map(|&(slot, tokens)| self.extend(slot, tokens)));
         // Runs on a thread of the pool, so that a parallel product wakes one thread less.
@@ -283,6 +272,57 @@ impl Decoder {
         self.undo = undo;
         result?;
         Ok(&self.logits)
+    }
+
+    /// Continues a slot's sequence by tokens, and calls `each` with the index and the logits `[vocab]`
+    /// of every one: what a text's likelihood needs.
+    ///
+    /// # Errors
+    /// As [`Decoder::feed_all`]; [`Error::Length`] if the sequence would exceed the context. The
+    /// sequence is unchanged then, though `each` may have been called.
+    pub fn feed_each(&mut self, slot: usize, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+        self.check(&[(slot, tokens)])?;
+        let before = self.slots[slot].tokens.len();
+        if before + tokens.len() > self.context {
+            return Err(Error::Length { found: before + tokens.len(), seq: self.context });
+        }
+        self.extend(slot, tokens);
+        let result = self.grow(before + tokens.len(), slot..slot + 1);
+        // Tokens that an earlier call could not compute have no logits here.
+        let pending = self.slots[slot].pending().len() - tokens.len();
+        let mut wanted = |index: usize, logits: &[f32]| {
+            if let Some(index) = index.checked_sub(pending) {
+                each(index, logits);
+            }
+        };
+        let result = result.and_then(|()| self.catch_up_one(slot, Some(&mut wanted)));
+        if result.is_err() {
+            self.slots[slot].rewind(before);
+        }
+        result
+    }
+
+    /// The residual stream after the last norm, `[feeds, dim]`, of the positions whose logits
+    /// [`Decoder::feed_all`] returned last.
+    pub fn hidden(&self) -> &[f32] {
+        &self.hidden
+    }
+
+    fn check(&self, feeds: &[(usize, &[u32])]) -> Result<(), Error> {
+        for (i, &(slot, tokens)) in feeds.iter().enumerate() {
+            self.check_slot(slot)?;
+            if feeds[..i].iter().any(|(other, _)| *other == slot) {
+                return Err(Error::Slot { slot, slots: self.slots.len() });
+            }
+            if tokens.is_empty() {
+                return Err(Error::Length { found: 0, seq: self.context });
+            }
+            let (vocab, before) = (self.config.vocab, self.slots[slot].tokens.len());
+            if let Some((i, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
+                return Err(Error::Token { token, position: before + i, vocab });
+            }
+        }
+        Ok(())
     }
 
     fn check_slot(&self, slot: usize) -> Result<(), Error> {

@@ -19,6 +19,13 @@ const WINDOWS: [usize; 2] = [256, 32];
 /// Number of tokens from which a window of 256 is cheaper than windows of 32.
 const WIDE: usize = 128;
 
+/// Rows whose logits are computed at once if all are wanted: more would take memory, fewer would
+/// read the classifier's matrix more often.
+const AT_ONCE: usize = 32;
+
+/// Takes the index of a token and the logits after it.
+pub(super) type Each<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
 /// What the rows of a window are.
 #[derive(Clone, Copy)]
 enum Rows<'a> {
@@ -82,6 +89,7 @@ impl Decoder {
     /// Computes the pending tokens of the slots, and the logits after the last of each.
     pub(super) fn catch_up(&mut self, feeds: &[(usize, &[u32])]) -> Result<(), Error> {
         self.logits.resize(feeds.len() * self.config.vocab, 0.0);
+        self.hidden.resize(feeds.len() * self.config.dim, 0.0);
         let mut together = std::mem::take(&mut self.together);
         together.clear();
         let single = |slot: &Slot| slot.pending().len() == 1;
@@ -94,7 +102,7 @@ impl Decoder {
         for (row, &(slot, _)) in feeds.iter().enumerate() {
             if !together.iter().any(|(other, _)| *other == slot) {
                 self.grow(longest(&self.slots), slot..slot + 1)?;
-                self.catch_up_one(slot)?;
+                self.catch_up_one(slot, None)?;
                 self.classify(&[(0, row)])?;
             }
         }
@@ -107,9 +115,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// Computes the tokens of a slot that are not in its caches yet. The first row of `stream` then
-    /// holds the residual stream of the last one after the last layer.
-    fn catch_up_one(&mut self, slot: usize) -> Result<(), Error> {
+    /// Computes the tokens of a slot that are not in its caches yet, and calls `each` with the index
+    /// and the logits of every one. Without `each`, the first row of `stream` then holds the residual
+    /// stream of the last one after the last layer.
+    pub(super) fn catch_up_one(&mut self, slot: usize, mut each: Option<Each<'_>>) -> Result<(), Error> {
+        let begin = self.slots[slot].done;
         loop {
             let (left, done) = (self.slots[slot].pending().len(), self.slots[slot].done);
             let queries = match left {
@@ -124,21 +134,44 @@ impl Decoder {
             // program.
             let cached = if done == 0 && queries > self.least { 0 } else { self.cached };
             self.slots[slot].forget(if cached == 0 { count } else { done })?;
-            self.window(slot, [queries, cached], count)?;
+            self.window(slot, [queries, cached], count, each.is_none())?;
             self.slots[slot].done += count;
+            if let Some(each) = &mut each {
+                self.classify_all(count, |row, logits| each(done - begin + row, logits))?;
+            }
         }
     }
 
+    /// Computes the logits of the first `count` rows of the stream, some at a time.
+    fn classify_all(&mut self, count: usize, mut each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
+        let (vocab, dim) = (self.config.vocab, self.config.dim);
+        for from in (0..count).step_by(AT_ONCE) {
+            let rows: Vec<_> = (from..count.min(from + AT_ONCE)).enumerate().map(|(at, row)| (row, at)).collect();
+            self.logits.resize(rows.len() * vocab, 0.0);
+            self.hidden.resize(rows.len() * dim, 0.0);
+            self.classify(&rows)?;
+            self.logits.chunks_exact(vocab).enumerate().for_each(|(at, logits)| each(from + at, logits));
+        }
+        Ok(())
+    }
+
     /// Runs one window, the next `count` tokens of a slot, and appends their keys and values to the
-    /// caches.
-    fn window(&mut self, slot: usize, [queries, cached]: [usize; 2], count: usize) -> Result<(), Error> {
+    /// caches. If only the end of the sequence is wanted, other tokens skip what the last layer does
+    /// after its keys and values.
+    fn window(
+        &mut self,
+        slot: usize,
+        [queries, cached]: [usize; 2],
+        count: usize,
+        only_end: bool,
+    ) -> Result<(), Error> {
         let (dim, layers, done) = (self.config.dim, self.config.layers, self.slots[slot].done);
         let last = done + count == self.slots[slot].tokens.len();
         self.embed(queries, Rows::Window { slot, at: done, count });
         self.slots[slot].writes(done + count);
         self.rotate(done + queries);
         let rows = Rows::Window { slot, at: done, count };
-        if queries == self.least {
+        if queries == self.least || !only_end {
             return self.layers(0..layers, rows, [queries, cached]);
         }
         self.layers(0..layers - 1, rows, [queries, cached])?;
@@ -265,15 +298,16 @@ impl Decoder {
         Ok(())
     }
 
-    /// Computes logits: each pair is a row of the stream and its row of the logits.
+    /// Computes logits and the normed rows that they come from: each pair is a row of the stream and
+    /// its row of the results.
     fn classify(&mut self, of: &[(usize, usize)]) -> Result<(), Error> {
         let Config { dim, vocab, norm_eps, .. } = self.config;
         let norm = Norm { gain: &self.norm, eps: norm_eps };
         let matrix = self.classifier.as_ref().unwrap_or(&self.embed);
         // Rows that follow each other in the logits are one product.
         for run in of.chunk_by(|a, b| a.1 + 1 == b.1) {
-            self.normed.resize(run.len() * dim, 0.0);
-            for (normed, (row, _)) in self.normed.chunks_exact_mut(dim).zip(run) {
+            let hidden = &mut self.hidden[run[0].1 * dim..][..run.len() * dim];
+            for (normed, (row, _)) in hidden.chunks_exact_mut(dim).zip(run) {
                 let stream = &self.stream[row * dim..][..dim];
                 rows::rms_norm(stream, norm, |at, values| normed[at..][..values.len()].copy_from_slice(values));
             }
@@ -282,7 +316,7 @@ impl Decoder {
                 HostMatrix::Int8(codes, _) => Operand::I8(View::row_major(codes, vocab, dim)?),
             };
             let logits = &mut self.logits[run[0].1 * vocab..][..run.len() * vocab];
-            let lhs = Operand::F32(View::row_major(&self.normed, run.len(), dim)?);
+            let lhs = Operand::F32(View::row_major(hidden, run.len(), dim)?);
             let out = Output::F32(ViewMut::row_major(logits, run.len(), vocab)?);
             gemm(lhs, rhs.t(), out, Epilogue::default())?;
             if let HostMatrix::Int8(_, units) = matrix {

@@ -204,6 +204,40 @@ fn sequences_are_rewound_and_copied_without_computing_them_again() {
 }
 
 #[test]
+fn every_token_has_its_logits_if_all_are_wanted() {
+    for (config, weights) in models() {
+        let device = emulator(Numerics::Fast);
+        let options = Options { slots: 2, context: Some(350), ..Options::default() };
+        let mut decoder = Decoder::new(&device, &config, &weights, options).unwrap();
+        let tokens = tokens(&config, 340);
+        let all = Reference::new(&config, &weights).unwrap().logits(&tokens).unwrap();
+        decoder.feed_all(&[(1, &tokens[..3])]).unwrap();
+        let mut at = 3;
+        for count in [1, 40, 290, 6] {
+            let mut seen = Vec::new();
+            let mut worst = 0.0f32;
+            let mut each = |index: usize, logits: &[f32]| {
+                seen.push(index);
+                let expected = &all[(at + index) * config.vocab..][..config.vocab];
+                worst = worst.max(relative_difference(logits, expected).unwrap());
+            };
+            decoder.feed_each(1, &tokens[at..at + count], &mut each).unwrap();
+            assert_eq!(seen, (0..count).collect::<Vec<_>>());
+            assert!(worst < CLOSE, "{count} {config:?}: {worst}");
+            at += count;
+        }
+        // The sequence goes on as one that was fed whole; a text beyond the context is refused.
+        let refused = decoder.feed_each(1, &tokens[..11], &mut |_, _| panic!("nothing is computed"));
+        assert!(matches!(refused, Err(Error::Length { found: 351, seq: 350 })), "{refused:?}");
+        decoder.rewind(1, 339);
+        let logits = decoder.feed_all(&[(1, &tokens[339..])]).unwrap();
+        let expected = &all[339 * config.vocab..];
+        assert!(relative_difference(logits, expected).unwrap() < CLOSE);
+        assert_eq!(decoder.hidden().len(), config.dim);
+    }
+}
+
+#[test]
 fn a_call_that_fails_changes_no_sequence() {
     let (config, weights) = models().remove(0);
     let device = emulator(Numerics::Fast);
