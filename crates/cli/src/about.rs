@@ -1,11 +1,13 @@
 //! `ferrane inspect` of files that are not programs: compiled programs, files of the Linux driver,
-//! parts of bundles and of compiled models, recognized by their contents, and Core AI models.
+//! parts of bundles and of compiled models, and GGUF files, recognized by their contents, and Core
+//! AI models.
 
 use std::path::Path;
 
 use ferrane::coreai::asset::{self, Asset};
 use ferrane::coreai::summary::Summary;
 use ferrane::diag::printable;
+use ferrane::gguf;
 use ferrane::hwx::bundle::{self, FileKind, FileSummary, FoundFile};
 use ferrane::mil::weights::blob;
 use serde_json::{Value, json};
@@ -22,6 +24,9 @@ pub fn inspect(args: &Inspect) -> Result<bool> {
     }
     if path.is_dir() {
         return if asset::is_asset(path) { core_ai(args) } else { folder(args) };
+    }
+    if gguf::File::recognize(path).unwrap_or(false) {
+        return language_model(args);
     }
     // The reader of programs reports what cannot be opened.
     let Ok(Some((kind, length))) = bundle::file(path) else { return Ok(false) };
@@ -56,6 +61,20 @@ fn core_ai(args: &Inspect) -> Result<bool> {
     }
     let producer = metadata["producer"].as_str().map(|p| format!(", by {}", printable(p))).unwrap_or_default();
     out::print(format_args!("{name}: a Core AI model{producer}, {bytes} bytes\n{summary}"))?;
+    Ok(true)
+}
+
+/// Shows a GGUF file.
+fn language_model(args: &Inspect) -> Result<bool> {
+    let file = gguf::File::open(&args.file).map_err(|e| Error::new(e.to_string()))?;
+    let (name, bytes, summary) =
+        (args.file.display().to_string(), file.bytes().len(), gguf::GgufSummary::of(file.header()));
+    let next = format!("`ferrane generate --checkpoint {name}` continues a text with it.");
+    if args.json {
+        out::line(json!({"file": name, "kind": "gguf", "bytes": bytes, "next": next, "content": summary.json()}))?;
+    } else {
+        out::print(format_args!("{name}: a language model, {bytes} bytes\n{summary}\n{next}\n"))?;
+    }
     Ok(true)
 }
 

@@ -176,7 +176,8 @@ pub struct Train {
     /// qwen2.5-0.5b, qwen3-0.6b) or a folder with a Hugging Face config.json.
     #[arg(long, value_name = "PRESET|DIR")]
     pub model: Option<String>,
-    /// Initial weights: llama2.c .bin, .safetensors, a Hugging Face folder, or the folder of a run.
+    /// Initial weights: llama2.c .bin, .safetensors, .gguf, a Hugging Face folder, or the folder of
+    /// a run.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// Training data; without it, the embedded corpus of simple stories.
@@ -263,10 +264,10 @@ pub struct Train {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Generate {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
-    /// Tokenizer; the folder of a run and a Hugging Face folder contain one.
+    /// Tokenizer; the folder of a run, a Hugging Face folder and a .gguf contain one.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Text to continue; without it, a new text.
@@ -299,7 +300,7 @@ pub struct Generate {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Eval {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
     /// Text, or a file of token ids.

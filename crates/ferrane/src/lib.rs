@@ -49,7 +49,7 @@
 //! - [`page`]: a network with its findings and placement as one HTML page.
 //! - [`audit`]: which op of a program loses precision, and why.
 //! - [`recording`]: what one machine computed, replayed on another.
-//! - [`llm`] and [`train`]: transformers, generation, training.
+//! - [`llm`] and [`train`]: transformers, generation, training. [`gguf`]: the files of llama.cpp.
 //! - [`hwx`]: the files that Apple's compiler writes; [`Interpreter`] runs them.
 //! - [`probe`]: measures what a machine allows.
 //!
@@ -97,6 +97,7 @@ pub use ferrane_emulator::{
 // The libraries, each under its name.
 pub use ferrane_coreai as coreai;
 pub use ferrane_diag as diag;
+pub use ferrane_gguf as gguf;
 pub use ferrane_hwx as hwx;
 pub use ferrane_llm as llm;
 pub use ferrane_machine as machine;

@@ -161,7 +161,8 @@ pub struct Piece {
 /// piece.
 ///
 /// A prompt begins with the tokenizer's begin token, or with its end token if it has no begin
-/// token. Either token ends the generated text.
+/// token, unless the vocabulary's file says that it has neither ([`Tokenizer::adds_bos`]). The
+/// begin token and [`Tokenizer::ends`] end the generated text.
 pub struct TextGenerator<'a> {
     tokenizer: &'a Tokenizer,
     logits: Box<dyn NextLogits + 'a>,
@@ -173,7 +174,7 @@ impl<'a> TextGenerator<'a> {
     /// A generator from its parts. [`crate::model::Model::generator`] builds one for an opened
     /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
-        let stop = [tokenizer.bos(), tokenizer.eos()].into_iter().flatten().collect();
+        let stop = tokenizer.bos().into_iter().chain(tokenizer.ends().iter().copied()).collect();
         TextGenerator { tokenizer, logits, sampler, stop }
     }
 
@@ -183,7 +184,8 @@ impl<'a> TextGenerator<'a> {
     /// # Errors
     /// [`Error::EmptyPrompt`] if there are none.
     pub fn prompt_ids(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let mut ids: Vec<u32> = self.tokenizer.bos().or(self.tokenizer.eos()).into_iter().collect();
+        let begin = self.tokenizer.bos().or(self.tokenizer.eos());
+        let mut ids: Vec<u32> = begin.filter(|_| self.tokenizer.adds_bos() != Some(false)).into_iter().collect();
         ids.extend(self.tokenizer.encode(text));
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }

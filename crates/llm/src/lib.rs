@@ -3,8 +3,8 @@
 //! # A model
 //!
 //! [`model::Model::open`] reads the folder of a training run, a llama2.c checkpoint, a safetensors
-//! file or a Hugging Face folder, with its tokenizer. A model continues text on a device, or in the
-//! fp32 reference.
+//! or GGUF file or a Hugging Face folder, with its tokenizer. A model continues text on a device,
+//! or in the fp32 reference.
 //!
 //! ```no_run
 //! use ferrane_llm::model::Model;

@@ -1,9 +1,9 @@
 //! A model on disk: configuration, weights, tokenizer, and the ids that it was trained on.
 //!
 //! [`Model::open`] takes every path that `ferrane` writes or reads: the folder of a training run,
-//! one of its checkpoints, a llama2.c `.bin`, a safetensors file, or a Hugging Face folder. The
-//! parts of an opened model fit each other: the weights have the configuration's shapes, and every
-//! id of the tokenizer is below the model's vocabulary size.
+//! one of its checkpoints, a llama2.c `.bin`, a safetensors or GGUF file, or a Hugging Face folder.
+//! The parts of an opened model fit each other: the weights have the configuration's shapes, and
+//! every id of the tokenizer is below the model's vocabulary size.
 //!
 //! ```no_run
 //! use ferrane_llm::model::Model;

@@ -127,15 +127,16 @@ pub struct Explain {
 Examples:
   ferrane inspect model.mlpackage            functions, types, ops, weights
   ferrane inspect model.hwx                  what a compiled program is for, its inputs, outputs and constants
+  ferrane inspect model.gguf                 metadata, types and tensors of a language model
   ferrane inspect H16G.bundle                the recognized files of a bundle
   ferrane inspect net.plist --json
 
 Files are recognized by their contents, not by their names: programs; compiled programs (.hwx); files of the Linux driver (.anec);
-FlatBuffers of E5 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. Parts of a format that are
+GGUF; FlatBuffers of E5 bundles; coremldata.bin; net.plist; networks, shapes and weights of Espresso; weight.bin. Parts of a format that are
 not documented are shown as unknown.")]
 pub struct Inspect {
     /// MIL text (`-` is standard input), .mlpackage, .mlmodel, .mlmodelc, .onnx or .aimodel; a
-    /// compiled program, or a file or folder of a bundle.
+    /// .gguf; a compiled program, or a file or folder of a bundle.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// The open extents of an ONNX model, batch=1,seq=128, or of a Core AI model, x=1x128; may be

@@ -20,6 +20,7 @@ mod doctor;
 mod faults;
 mod flexible;
 mod generate;
+mod gguf;
 mod grad;
 mod json;
 mod logging;

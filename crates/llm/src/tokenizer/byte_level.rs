@@ -14,6 +14,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel as Bytes;
+use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::{AddedToken, SplitDelimiterBehavior};
@@ -35,10 +36,16 @@ pub enum PreTokenizer {
     Gpt2,
     /// Qwen2, 2.5 and 3: text in NFC, single digits, marks before letters, line ends after marks.
     Qwen2,
+    /// Llama 3: as Qwen2, but up to three digits and no NFC; a word that is a piece is not merged.
+    Llama3,
+    /// SmolLM and StarCoder: single digits, then as GPT-2.
+    SmolLm,
 }
 
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const BEGIN: [&str; 3] = ["<s>", "<|begin_of_text|>", "<|endoftext|>"];
 const END: [&str; 3] = ["</s>", "<|end_of_text|>", "<|endoftext|>"];
@@ -142,6 +149,50 @@ impl Config {
     }
 }
 
+/// The pieces of a vocabulary that are recognized in text, and those that begin and end one.
+pub(super) struct Added {
+    /// Pieces without a text, as `<|im_end|>`.
+    pub(super) special: Vec<String>,
+    /// Pieces that stand for themselves.
+    pub(super) plain: Vec<String>,
+    /// The begin piece. Outer `None`: one of the usual ones.
+    pub(super) bos: Option<Option<String>>,
+    /// Likewise the end piece.
+    pub(super) eos: Option<Option<String>>,
+}
+
+/// An encoder without added tokens.
+fn pipeline(
+    ids: HashMap<String, u32>,
+    merges: Vec<(String, String)>,
+    way: PreTokenizer,
+    prefix_space: bool,
+) -> Result<tokenizers::Tokenizer, Error> {
+    let model = BPE::builder().vocab_and_merges(ids.into_iter().collect::<Vocab>(), merges);
+    let model = model.ignore_merges(way == PreTokenizer::Llama3).build().map_err(bad)?;
+    let mut inner = tokenizers::Tokenizer::new(model);
+    let bytes = |splits| Bytes::new(prefix_space, false, splits);
+    let by = |pattern: &str| -> Result<Sequence, Error> {
+        let pattern = SplitPattern::Regex(pattern.into());
+        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(bad)?;
+        Ok(Sequence::new(vec![split.into(), bytes(false).into()]))
+    };
+    match way {
+        PreTokenizer::Gpt2 => inner.with_pre_tokenizer(Some(bytes(true))),
+        PreTokenizer::Qwen2 => inner.with_pre_tokenizer(Some(by(QWEN2)?)),
+        PreTokenizer::Llama3 => inner.with_pre_tokenizer(Some(by(LLAMA3)?)),
+        PreTokenizer::SmolLm => {
+            let parts: Vec<PreTokenizerWrapper> = vec![Digits::new(true).into(), bytes(true).into()];
+            inner.with_pre_tokenizer(Some(Sequence::new(parts)))
+        }
+    };
+    if way == PreTokenizer::Qwen2 {
+        inner.with_normalizer(Some(NFC)).map_err(bad)?;
+    }
+    inner.with_decoder(Some(Bytes::new(false, false, false)));
+    Ok(inner)
+}
+
 impl ByteLevel {
     pub(super) fn open(path: &Path, bytes: &[u8], options: &Options) -> Result<ByteLevel, Error> {
         let config = Config::open(path, options)?;
@@ -169,24 +220,37 @@ impl ByteLevel {
         let merges = read_merges(merges, &ids)?;
         let way = options.pre_tokenizer.or(config.pre_tokenizer).unwrap_or_else(|| way_of(ids.keys()));
         let specials: Vec<String> = ids.keys().filter(|name| is_special(name)).cloned().collect();
-        let model = BPE::builder().vocab_and_merges(ids.into_iter().collect::<Vocab>(), merges).build().map_err(bad)?;
-        let mut inner = tokenizers::Tokenizer::new(model);
-        match way {
-            PreTokenizer::Gpt2 => {
-                inner.with_pre_tokenizer(Some(Bytes::new(config.prefix_space, false, true)));
-            }
-            PreTokenizer::Qwen2 => {
-                let pattern = SplitPattern::Regex(QWEN2.into());
-                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(bad)?;
-                let parts: Vec<PreTokenizerWrapper> =
-                    vec![split.into(), Bytes::new(config.prefix_space, false, false).into()];
-                inner.with_pre_tokenizer(Some(Sequence::new(parts)));
-                inner.with_normalizer(Some(NFC)).map_err(bad)?;
-            }
-        }
-        inner.with_decoder(Some(Bytes::new(false, false, false)));
+        let mut inner = pipeline(ids, merges, way, config.prefix_space)?;
         let specials = specials.into_iter().map(|name| AddedToken::from(name, true));
         inner.add_special_tokens(specials).map_err(bad)?;
+        ByteLevel::finish(inner, Spelling::Bytes, false, config)
+    }
+
+    /// A vocabulary whose pieces are listed by id, with its merges, `LEFT RIGHT` each. `way` is
+    /// inferred from the pieces if it is `None`.
+    pub(super) fn from_pieces(
+        pieces: &[String],
+        merges: &[String],
+        way: Option<PreTokenizer>,
+        added: Added,
+    ) -> Result<ByteLevel, Error> {
+        let mut ids: HashMap<String, u32> = HashMap::with_capacity(pieces.len());
+        for (id, piece) in pieces.iter().enumerate() {
+            let id = u32::try_from(id).map_err(|_| bad(format!("{} pieces", pieces.len())))?;
+            if let Some(first) = ids.insert(piece.clone(), id) {
+                return Err(bad(format!("the pieces {first} and {id} are both `{}`", piece.escape_debug())));
+            }
+        }
+        check_ids(ids.iter().map(|(name, id)| (name.as_str(), *id)), ids.len())?;
+        let pair = |(at, line): (usize, &String)| merge(line, &ids, || format!("merge {at}"));
+        let merges = merges.iter().enumerate().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let way = way.unwrap_or_else(|| way_of(ids.keys()));
+        let mut inner = pipeline(ids, merges, way, false)?;
+        // All at once: each call builds the automaton that finds them in a text.
+        let token = |special| move |name: String| AddedToken::from(name, special).normalized(false);
+        inner.add_special_tokens(added.special.into_iter().map(token(true))).map_err(bad)?;
+        inner.add_tokens(added.plain.into_iter().map(token(false))).map_err(bad)?;
+        let config = Config { bos: added.bos, eos: added.eos, ..Config::default() };
         ByteLevel::finish(inner, Spelling::Bytes, false, config)
     }
 
@@ -383,19 +447,25 @@ fn read_merges(bytes: &[u8], ids: &HashMap<String, u32>) -> Result<Vec<(String, 
         if line.is_empty() || (at == 0 && line.starts_with("#version")) {
             continue;
         }
-        let wrong = |what: &str| bad(format!("merges line {}: {what}: `{}`", at + 1, line.escape_debug()));
-        let (left, right) = line.split_once(' ').ok_or_else(|| wrong("not two pieces"))?;
-        if left.is_empty() || right.is_empty() || right.contains(' ') {
-            return Err(wrong("not two pieces"));
-        }
-        for piece in [left, right, &format!("{left}{right}")] {
-            if !ids.contains_key(piece) {
-                return Err(wrong(&format!("`{piece}` is not in the vocabulary")));
-            }
-        }
-        merges.push((left.to_string(), right.to_string()));
+        merges.push(merge(line, ids, || format!("merges line {}", at + 1))?);
     }
     Ok(merges)
+}
+
+/// A merge, `LEFT RIGHT`, whose pieces and result are in the vocabulary; `place` names it in
+/// errors.
+fn merge(line: &str, ids: &HashMap<String, u32>, place: impl Fn() -> String) -> Result<(String, String), Error> {
+    let wrong = |what: &str| bad(format!("{}: {what}: `{}`", place(), line.escape_debug()));
+    let (left, right) = line.split_once(' ').ok_or_else(|| wrong("not two pieces"))?;
+    if left.is_empty() || right.is_empty() || right.contains(' ') {
+        return Err(wrong("not two pieces"));
+    }
+    for piece in [left, right, &format!("{left}{right}")] {
+        if !ids.contains_key(piece) {
+            return Err(wrong(&format!("`{piece}` is not in the vocabulary")));
+        }
+    }
+    Ok((left.to_string(), right.to_string()))
 }
 
 /// The inverse of GPT-2's map from bytes to printable characters: printable Latin-1 maps to itself,

@@ -1,6 +1,7 @@
 //! Text to token ids and back.
 //!
-//! One type, [`Tokenizer`], for three kinds of vocabulary, which are recognized by content:
+//! One type, [`Tokenizer`], for three kinds of vocabulary, which are recognized by content. The
+//! last two also occur in the metadata of GGUF files:
 //!
 //! - llama2.c `tokenizer.bin` (training-dynamic §11),
 //! - SentencePiece `.model` files: BPE and unigram, with and without byte fallback,
@@ -18,6 +19,7 @@
 
 mod byte_level;
 mod charsmap;
+mod gguf;
 mod llama2c;
 mod merge;
 mod sentencepiece;
@@ -60,7 +62,7 @@ pub enum Error {
     },
     /// There is no vocabulary at this path.
     #[error(
-        "{}: no tokenizer found; expected a llama2.c tokenizer.bin, a SentencePiece .model, a tokenizer.json, or vocab.json with merges.txt",
+        "{}: no tokenizer found; expected a llama2.c tokenizer.bin, a SentencePiece .model, a tokenizer.json, or vocab.json with merges.txt, or a GGUF file that has one",
         .0.display()
     )]
     NotFound(PathBuf),
@@ -82,6 +84,19 @@ pub struct Options {
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     kind: TokenizerKind,
+    pieces: Pieces,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    /// Whether a prompt begins with `bos`, where the file states it.
+    adds_bos: Option<bool>,
+    /// The ids that end a text or a turn, `eos` first.
+    ends: Vec<u32>,
+    strips_space: bool,
+    digest: [u8; 32],
+}
+
+/// What every kind has.
+struct TokenizerParts {
     pieces: Pieces,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -131,13 +146,19 @@ impl Tokenizer {
         Tokenizer::open_with(path, &Options::default())
     }
 
-    /// Opens the tokenizer of a model: in its folder, or for a training run's checkpoint
-    /// (`step-000100`) in the run's folder. `None` if there is none.
+    /// Opens the tokenizer of a model: in the metadata of a GGUF file, in the model's folder, or
+    /// for a training run's checkpoint (`step-000100`) in the run's folder. `None` if there is
+    /// none.
     ///
     /// # Errors
     /// As [`Tokenizer::open`].
     pub fn find(model: impl AsRef<Path>) -> Result<Option<Tokenizer>, Error> {
         let model = model.as_ref();
+        if model.is_file()
+            && let Some(tokenizer) = in_gguf(model, &Options::default())?
+        {
+            return Ok(Some(tokenizer));
+        }
         let folder = if model.is_dir() { Some(model) } else { model.parent() };
         // Only for a checkpoint does the search include the parent folder.
         let of_run = |f: &&Path| f.file_name().is_some_and(|n| run_folder::step_of(&n.to_string_lossy()).is_some());
@@ -151,7 +172,10 @@ impl Tokenizer {
                 }
             }
         }
-        Ok(None)
+        match crate::weights::gguf::only_file(model) {
+            Some(file) => in_gguf(&file, &Options::default()),
+            None => Ok(None),
+        }
     }
 
     /// Like [`Tokenizer::open`]; `options` override the files.
@@ -161,6 +185,9 @@ impl Tokenizer {
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Tokenizer, Error> {
         let path = find(path.as_ref())?;
         let _span = tracing::info_span!(target: "ferrane::model", "open_tokenizer", path = %path.display()).entered();
+        if let Some(tokenizer) = in_gguf(&path, options)? {
+            return Ok(tokenizer);
+        }
         let bytes = load(&path)?;
         let opened = if llama2c::sniff(&bytes) {
             Tokenizer::from_llama2c(&bytes)
@@ -189,7 +216,8 @@ impl Tokenizer {
         let digest = Sha256::digest(llama2c::write(&vocabulary)).into();
         let kind = llama2c::Llama2c::new(vocabulary);
         let (pieces, bos, eos) = kind.pieces();
-        Tokenizer { kind: TokenizerKind::Llama2c(Box::new(kind)), pieces, bos, eos, strips_space: true, digest }
+        let parts = TokenizerParts { pieces, bos, eos, strips_space: true, digest };
+        Tokenizer::of(TokenizerKind::Llama2c(Box::new(kind)), parts)
     }
 
     /// Reads a SentencePiece `.model`.
@@ -201,13 +229,33 @@ impl Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let strips_space = kind.strips_space();
         let digest = Sha256::digest(bytes).into();
-        Ok(Tokenizer { kind: TokenizerKind::SentencePiece(Box::new(kind)), pieces, bos, eos, strips_space, digest })
+        let parts = TokenizerParts { pieces, bos, eos, strips_space, digest };
+        Ok(Tokenizer::of(TokenizerKind::SentencePiece(Box::new(kind)), parts))
     }
 
     fn from_byte_level(kind: byte_level::ByteLevel) -> Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let (strips_space, digest) = (kind.strips_space(), kind.digest());
-        Tokenizer { kind: TokenizerKind::ByteLevel(Box::new(kind)), pieces, bos, eos, strips_space, digest }
+        let parts = TokenizerParts { pieces, bos, eos, strips_space, digest };
+        Tokenizer::of(TokenizerKind::ByteLevel(Box::new(kind)), parts)
+    }
+
+    fn of(kind: TokenizerKind, parts: TokenizerParts) -> Tokenizer {
+        let TokenizerParts { pieces, bos, eos, strips_space, digest } = parts;
+        Tokenizer { kind, pieces, bos, eos, adds_bos: None, ends: eos.into_iter().collect(), strips_space, digest }
+    }
+
+    /// The vocabulary in the metadata of a GGUF file. Options that the file states are overridden
+    /// by `options`.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file has none, or one of a kind or with a pre-tokenizer that is not
+    /// supported.
+    pub fn from_gguf(file: &ferrane_gguf::File, options: &Options) -> Result<Tokenizer, Error> {
+        gguf::read(file, options).map_err(|e| match e {
+            Error::Format(message) => Error::File { path: file.path().to_path_buf(), message },
+            other => other,
+        })
     }
 
     /// Trains a byte-pair vocabulary of `size` pieces on `text`, in the llama2.c form: `<unk>`,
@@ -281,6 +329,18 @@ impl Tokenizer {
         self.eos
     }
 
+    /// Whether a prompt begins with [`Tokenizer::bos`]; `None` if the vocabulary's file does not
+    /// say.
+    pub fn adds_bos(&self) -> Option<bool> {
+        self.adds_bos
+    }
+
+    /// The ids that end a text or, in a chat, a turn: [`Tokenizer::eos`] and those that a GGUF file
+    /// names.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
     /// SHA-256 of the data that the vocabulary was built from. Equal digests mean equal ids.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
@@ -329,7 +389,18 @@ fn find(path: &Path) -> Result<PathBuf, Error> {
         .iter()
         .map(|name| path.join(name))
         .find(|file| file.is_file())
+        .or_else(|| crate::weights::gguf::only_file(path))
         .ok_or_else(|| Error::NotFound(path.to_path_buf()))
+}
+
+/// The vocabulary of a GGUF file; `None` for a file of another kind, or one without vocabulary.
+fn in_gguf(path: &Path, options: &Options) -> Result<Option<Tokenizer>, Error> {
+    let io = |source| Error::Io { path: path.to_path_buf(), source };
+    if !ferrane_gguf::File::recognize(path).map_err(io)? {
+        return Ok(None);
+    }
+    let file = ferrane_gguf::File::open(path).map_err(|e| Error::Format(e.to_string()))?;
+    gguf::has_vocabulary(&file).then(|| Tokenizer::from_gguf(&file, options)).transpose()
 }
 
 fn load(path: &Path) -> Result<Vec<u8>, Error> {

@@ -62,12 +62,12 @@ pub(super) struct NormalizerSpec {
     pub(super) escape_whitespaces: Option<bool>,
 }
 
-const NORMAL: i32 = 1;
-const UNKNOWN: i32 = 2;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
+pub(super) const NORMAL: i32 = 1;
+pub(super) const UNKNOWN: i32 = 2;
+pub(super) const CONTROL: i32 = 3;
+pub(super) const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
-const BYTE: i32 = 6;
+pub(super) const BYTE: i32 = 6;
 
 /// Symbols from here on are user-defined pieces, which do not merge.
 const FROZEN: u32 = INERT;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::sentencepiece::{ModelProto, NormalizerSpec, Piece, TrainerSpec};
 use super::*;
 
-fn files(folder: &Path, end: &str) -> Vec<(String, PathBuf)> {
+pub(super) fn files(folder: &Path, end: &str) -> Vec<(String, PathBuf)> {
     let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -52,7 +52,7 @@ fn recorded_cases() {
     suite.finish();
 }
 
-fn check(tokenizer: &Tokenizer, case: &Value) -> Result<(), String> {
+pub(super) fn check(tokenizer: &Tokenizer, case: &Value) -> Result<(), String> {
     let text = case["text"].as_str().ok_or("no text")?;
     let want: Vec<u32> =
         case["ids"].as_array().ok_or("no ids")?.iter().map(|id| id.as_u64().map_or(u32::MAX, |id| id as u32)).collect();

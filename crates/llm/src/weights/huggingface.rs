@@ -1,4 +1,5 @@
-//! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16.
+//! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16, or matrices
+//! that MLX has quantized.
 //!
 //! Names and layout of the tensors of a layer come in three forms, distinguished by the names in
 //! the first layer. Phi-3 has one matrix for queries, keys and values and one for gate and up
@@ -11,7 +12,7 @@
 //! because silently dropping trained values would be worse.
 
 use super::container::Container;
-use super::{Error, Part, Slot, TensorKind, Weights};
+use super::{Error, Part, Slot, TensorKind, Weights, mlx};
 use crate::config::{self, Config};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -192,6 +193,11 @@ impl Checkpoint {
         })
     }
 
+    /// The matrix `name`, if MLX has quantized it.
+    fn quantized(&self, name: &str, shape: &[usize]) -> Result<Option<mlx::Matrix<'_>>, Error> {
+        mlx::Matrix::find(name, shape, |name| self.file(name, shape))
+    }
+
     /// Whether the checkpoint has a classifier that is not tied to the embedding.
     fn own_classifier(&self, config: &Config) -> Result<bool, Error> {
         if !self.home.contains_key(CLASSIFIER) {
@@ -238,7 +244,11 @@ fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights),
     for &slot in &slots {
         for piece in 0..LayerForm::pieces(slot, &config) {
             let Source { name, shape, .. } = form.source(slot, piece, &config);
-            checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
+            if checkpoint.quantized(&name, &shape)?.is_some() {
+                known.extend(mlx::companions(&name).into_iter().flatten());
+            } else {
+                checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
+            }
             known.insert(name);
         }
     }
@@ -247,13 +257,17 @@ fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights),
     if !unknown.is_empty() {
         return Err(Error::unknown(&checkpoint.path, &unknown));
     }
-    // Every tensor was found with its shape, so this allocates about as much as the files hold.
+    // Every tensor was found with its shape, so this allocates a small multiple of what the files
+    // hold.
     let mut weights = Weights::zeros(&config);
     for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
         let size = tensor.data.len() / LayerForm::pieces(slot, &config);
         for (piece, values) in tensor.data.chunks_mut(size.max(1)).enumerate() {
             let Source { name, shape, part, offset } = form.source(slot, piece, &config);
-            checkpoint.file(&name, &shape)?.read_part(&name, &shape, part, values)?;
+            match checkpoint.quantized(&name, &shape)? {
+                Some(matrix) => matrix.read_part(part, values)?,
+                None => checkpoint.file(&name, &shape)?.read_part(&name, &shape, part, values)?,
+            }
             if offset != 0.0 {
                 values.iter_mut().for_each(|value| *value += offset);
             }

@@ -8,16 +8,19 @@
 //! | module | format |
 //! |---|---|
 //! | [`llama2c`] | llama2.c `.bin`, version 0: read and write |
-//! | [`load_hf`] | Hugging Face safetensors, single or sharded: read |
+//! | [`load_hf`] | Hugging Face safetensors, single or sharded, also quantized by MLX: read |
 //! | [`native`] | Ferrane's own safetensors, which include the configuration: read and write |
+//! | [`gguf`] | GGUF, of which every type becomes fp32: read |
 //! | [`load`] | detects the format of a path |
 
 pub mod container;
 mod error;
+pub mod gguf;
 mod huggingface;
 mod init;
 pub mod llama2c;
 mod map;
+mod mlx;
 pub mod native;
 mod open;
 

@@ -1,7 +1,7 @@
 //! Opens a model of any supported format.
 
 use super::container::Container;
-use super::{Error, Weights, huggingface, llama2c, native};
+use super::{Error, Weights, gguf, huggingface, llama2c, native};
 use crate::config::{self, Config};
 use crate::run_folder;
 use std::io::Read;
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 /// | Ferrane's safetensors | the configuration in the metadata |
 /// | Hugging Face `.safetensors` | `NAME_config.json` or `config.json` next to it, or `config` |
 /// | Hugging Face `.index.json` | likewise |
+/// | GGUF | its first four bytes; the configuration is in the metadata |
 /// | a training run's folder | its newest checkpoint, `step-000100/model.safetensors` |
-/// | a directory | Ferrane's `model.safetensors`, or `config.json` with an index or one `.safetensors` |
+/// | a directory | Ferrane's `model.safetensors`, or `config.json` with an index or one `.safetensors`; otherwise its only `.gguf` |
 /// | llama2.c `.bin` | any other file whose header and size agree |
 ///
 /// `config` names a configuration file (Hugging Face or Ferrane) that overrides the one found with
@@ -35,7 +36,7 @@ pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Err
         return load_json(path, config);
     }
     if start.starts_with(b"GGUF") {
-        return Err(Error::format(path, "GGUF files are not supported; give the safetensors checkpoint"));
+        return gguf::read(&ferrane_gguf::File::open(path)?, config.map(config::read).transpose()?);
     }
     if start.starts_with(b"PK\x03\x04") {
         return Err(Error::format(path, "PyTorch archives are not supported; give the safetensors checkpoint"));
@@ -103,6 +104,11 @@ fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights)
         names.push(entry.map_err(|e| Error::io(folder, e))?.file_name().to_string_lossy().into_owned());
     }
     names.sort();
+    if !names.iter().any(|n| n.ends_with(".safetensors") || n.ends_with(".index.json"))
+        && let Some(only) = gguf::only_file(folder)
+    {
+        return load(&only, config);
+    }
     let with = |suffix: &str| names.iter().filter(|n| n.ends_with(suffix)).cloned().collect::<Vec<_>>();
     let (indices, files) = (with(".index.json"), with(".safetensors"));
     let chosen = if names.iter().any(|n| n == "model.safetensors.index.json") {

@@ -9,6 +9,7 @@
 mod attributes;
 mod blob;
 mod coreai;
+mod gguf;
 mod hwx;
 mod hwx_bundle;
 mod image;
@@ -22,6 +23,7 @@ mod text;
 pub use attributes::attributes;
 pub use blob::blob;
 pub use coreai::{coreai, coreai_write};
+pub use gguf::gguf;
 pub use hwx::{hwx, hwx_stream, hwx_text};
 pub use hwx_bundle::{hwx_anec, hwx_bundle};
 pub use image::image;
@@ -41,6 +43,7 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("blob", blob),
     ("coreai", coreai),
     ("coreai_write", coreai_write),
+    ("gguf", gguf),
     ("hwx", hwx),
     ("hwx_anec", hwx_anec),
     ("hwx_bundle", hwx_bundle),
