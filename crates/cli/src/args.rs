@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod chat;
 mod compile;
 mod compiled;
 mod doctor;
@@ -12,6 +13,7 @@ mod recording;
 use std::path::PathBuf;
 
 pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
+pub use chat::{Chat, Generate};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
@@ -46,7 +48,9 @@ pub enum Command {
     /// Train a transformer whose forward and backward kernels run on a device.
     Train(Box<Train>),
     /// Continue a text with a trained model.
-    Generate(Generate),
+    Generate(Box<Generate>),
+    /// Talk to a model, turn by turn.
+    Chat(Box<Chat>),
     /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
     /// List the devices that this build knows.
@@ -258,42 +262,6 @@ pub struct Train {
     /// At the end, also print the memory by owner (docs/training.md).
     #[arg(long)]
     pub memory: bool,
-}
-
-/// `ferrane generate`.
-#[derive(Args, Debug)]
-#[command(allow_negative_numbers = true)]
-pub struct Generate {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
-    #[arg(long, value_name = "FILE|DIR")]
-    pub checkpoint: PathBuf,
-    /// Tokenizer; the folder of a run, a Hugging Face folder and a .gguf contain one.
-    #[arg(long, value_name = "FILE")]
-    pub tokenizer: Option<PathBuf>,
-    /// Text to continue; without it, a new text.
-    #[arg(long, default_value = "", value_name = "TEXT", allow_hyphen_values = true)]
-    pub prompt: String,
-    /// Total number of tokens, prompt included.
-    #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
-    pub steps: usize,
-    /// Sampling temperature; 0 always takes the most likely token.
-    #[arg(long, default_value_t = 0.8, value_name = "F", value_parser = finite32)]
-    pub temperature: f32,
-    /// Nucleus sampling: draw from the most likely tokens whose probabilities add up to this.
-    #[arg(long, default_value_t = 0.9, value_name = "F", value_parser = finite32)]
-    pub top_p: f32,
-    /// Seed of the random draws.
-    #[arg(long, default_value_t = 42, value_name = "N", value_parser = whole::<u64>)]
-    pub seed: u64,
-    /// Element type of the matrices; int8 has a scale for each output channel.
-    #[arg(long, value_enum, default_value = "fp16")]
-    pub weights_type: WeightsType,
-    /// Where the kernels run.
-    #[command(flatten)]
-    pub device: DeviceArg,
-    /// Print one JSON object at the end (text, ids, tokens per second) instead of streaming.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `ferrane eval`.

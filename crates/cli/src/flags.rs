@@ -7,14 +7,25 @@
 use std::error::Error;
 
 use ferrane::ModelError;
-use ferrane::llm::{config, generate, model, sample};
+use ferrane::llm::{chat, config, generate, model, sample};
 use ferrane::mil::grad::GradError;
 use ferrane::mil::package::PackageError;
 use ferrane::train::session::{SessionError, SessionOptions};
 use ferrane::train::{data, run};
 
-/// Option fields of `generate` that a session does not have.
-const GENERATE: [&str; 4] = ["prompt", "weights_type", "top_p", "temperature"];
+/// Option fields of `generate` and `chat` that a session does not have.
+const GENERATE: [&str; 10] = [
+    "prompt",
+    "weights_type",
+    "template",
+    "top_p",
+    "temperature",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+];
 
 /// Option fields of `bench` that a session does not have.
 const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
@@ -33,6 +44,7 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
         || error.is::<generate::Error>()
         || error.is::<config::Error>()
         || error.is::<sample::Error>()
+        || error.is::<chat::ChatError>()
         || error.is::<ferrane_perf::Error>();
     if !of_options {
         return text;

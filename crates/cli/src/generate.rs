@@ -18,8 +18,10 @@ pub fn run(args: Generate) -> Result<()> {
     let device = model::device(&args.device.device)?;
     let model = model::open(&args.checkpoint, args.tokenizer.as_deref())?;
     let options = Options { weights: args.weights_type.into(), ..Options::default() };
-    let sampler = Sampler::new(args.temperature, args.top_p, args.seed)?;
-    let mut generator = model.generator(device.as_ref(), options, sampler)?;
+    let sampling = args.sampling.sampling(&model.generation, Some(args.seed));
+    let sampler = Sampler::new(&sampling)?;
+    let generator = model.generator(device.as_ref(), options, sampler)?;
+    let mut generator = generator.stop_at(&[], &args.sampling.stop);
     let prompt = generator.prompt_ids(&args.prompt)?;
     let tokens = prompt.len();
     if tokens > args.steps {

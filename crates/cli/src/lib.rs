@@ -13,6 +13,7 @@ mod about;
 mod args;
 mod audit;
 mod bench;
+mod chat;
 mod check;
 mod classes;
 mod compile;
@@ -82,7 +83,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> error::Result<()> {
     match command {
         Command::Train(args) => train::run(*args),
-        Command::Generate(args) => generate::run(args),
+        Command::Generate(args) => generate::run(*args),
+        Command::Chat(args) => chat::run(*args),
         Command::Eval(args) => eval::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -6,7 +6,7 @@ mod show;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrane::llm::sample::Sampler;
+use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::Memory;
@@ -171,7 +171,8 @@ fn sample(session: &Session, seed: u64, stop: &AtomicBool, show: &mut Show) -> R
 }
 
 fn sampled(session: &Session, seed: u64, stop: &AtomicBool) -> Result<Option<String>> {
-    let Some(mut generator) = session.generator(Sampler::new(0.7, 0.9, seed)?)? else { return Ok(None) };
+    let sampling = Sampling { temperature: 0.7, top_p: 0.9, seed: Some(seed), ..Sampling::default() };
+    let Some(mut generator) = session.generator(Sampler::new(&sampling)?)? else { return Ok(None) };
     // Without a token that begins a text, the prompt is id 0.
     let prompt = generator.prompt_ids("").unwrap_or_else(|_| vec![0]);
     let pieces = generator.generate_ids(prompt, SAMPLE);

@@ -10,13 +10,13 @@
 use std::io::Write as _;
 
 use ferrane::llm::model::Model;
-use ferrane::llm::sample::Sampler;
+use ferrane::llm::sample::{Sampler, Sampling};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = Model::open(std::env::args().nth(1).unwrap_or("runs/default".into()))?;
     let device = ferrane::open("emulator")?;
-    // Temperature, nucleus (top-p), seed.
-    let sampler = Sampler::new(0.8, 0.9, 1)?;
+    let options = Sampling { temperature: 0.8, top_p: 0.9, seed: Some(1), ..Sampling::default() };
+    let sampler = Sampler::new(&options)?;
     let mut generator = model.generator(Some(&device), Default::default(), sampler)?;
     print!("One day");
     for piece in generator.generate("One day", 64)? {

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::decode::{self, Decoder, quantize::WeightType};
 use crate::reference::{self, Reference};
 use crate::sample::{self, Sampler};
+use crate::stop::StopText;
 use crate::tokenizer::{Stream, Tokenizer};
 use crate::weights::Weights;
 use crate::{forward, model};
@@ -50,11 +51,44 @@ pub trait NextLogits {
     /// [`Error::EmptyPrompt`] without tokens; an id outside the vocabulary; or the device failed.
     /// On a device the sequence is unchanged then.
     fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error>;
+
+    /// The tokens of the sequence so far; on a device that dropped the beginning of a long
+    /// sequence, those that it kept.
+    fn tokens(&self) -> &[u32];
+
+    /// Shortens the sequence to its first `len` tokens. Without effect on a shorter one.
+    fn rewind(&mut self, len: usize);
+
+    /// How many tokens of `prompt` [`NextLogits::resume`] does not compute again: those with which
+    /// the sequence begins, too, except for the last of the prompt.
+    fn reused(&self, prompt: &[u32]) -> usize {
+        let same = self.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        same.min(prompt.len().saturating_sub(1))
+    }
+
+    /// Makes `prompt` the sequence, keeps what the two have in common, and returns the logits after
+    /// the prompt.
+    ///
+    /// # Errors
+    /// As [`NextLogits::feed`].
+    fn resume(&mut self, prompt: &[u32]) -> Result<&[f32], Error> {
+        let reused = self.reused(prompt);
+        self.rewind(reused);
+        self.feed(&prompt[reused..])
+    }
 }
 
 impl NextLogits for Decoder {
     fn clear(&mut self) {
         Decoder::clear(self);
+    }
+
+    fn tokens(&self) -> &[u32] {
+        Decoder::tokens(self)
+    }
+
+    fn rewind(&mut self, len: usize) {
+        Decoder::rewind(self, 0, len);
     }
 
     fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
@@ -68,6 +102,14 @@ impl NextLogits for Decoder {
 impl NextLogits for reference::Decoder<'_> {
     fn clear(&mut self) {
         reference::Decoder::clear(self);
+    }
+
+    fn tokens(&self) -> &[u32] {
+        reference::Decoder::tokens(self)
+    }
+
+    fn rewind(&mut self, len: usize) {
+        reference::Decoder::rewind(self, len);
     }
 
     fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
@@ -105,12 +147,14 @@ pub struct Tokens<'a> {
     stop: &'a [u32],
     /// Ids that were not fed yet: the prompt, then the last token.
     feed: Vec<u32>,
+    /// Whether `feed` is the prompt.
+    begins: bool,
     left: usize,
 }
 
 impl<'a> Tokens<'a> {
-    /// Begins a new sequence with `prompt` and continues it by at most `count` ids. An id of `stop`
-    /// ends it and is not returned.
+    /// Continues `prompt` by at most `count` ids; what the sequence so far has in common with it is
+    /// not computed again. An id of `stop` ends the text and is not returned.
     pub fn new(
         logits: &'a mut dyn NextLogits,
         prompt: &[u32],
@@ -118,12 +162,17 @@ impl<'a> Tokens<'a> {
         sampler: &'a mut Sampler,
         stop: &'a [u32],
     ) -> Tokens<'a> {
-        logits.clear();
-        Tokens { logits, sampler, stop, feed: prompt.to_vec(), left: count }
+        sampler.begin(prompt);
+        Tokens { logits, sampler, stop, feed: prompt.to_vec(), begins: true, left: count }
     }
 
     fn draw(&mut self) -> Result<u32, Error> {
-        let token = self.sampler.sample(self.logits.feed(&self.feed)?)?;
+        let logits = match std::mem::take(&mut self.begins) {
+            true => self.logits.resume(&self.feed)?,
+            false => self.logits.feed(&self.feed)?,
+        };
+        let token = self.sampler.sample(logits)?;
+        self.sampler.accept(token);
         self.feed = vec![token];
         Ok(token)
     }
@@ -150,24 +199,25 @@ impl Iterator for Tokens<'_> {
 /// A piece of generated text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The token that the piece comes from; `None` for a last piece of bytes that do not form a
-    /// whole character.
+    /// The token that the piece comes from; `None` for a last piece of what was held back.
     pub id: Option<u32>,
-    /// The text that this token completes; empty while a character is incomplete.
+    /// The text that this token completes; empty while a character is incomplete or a stop string
+    /// may have begun.
     pub text: String,
 }
 
 /// Continues texts: encodes the prompt, samples until a stop token, and returns the text piece by
 /// piece.
 ///
-/// A prompt begins with the tokenizer's begin token, or with its end token if it has no begin
-/// token, unless the vocabulary's file says that it has neither ([`Tokenizer::adds_bos`]). The
-/// begin token and [`Tokenizer::ends`] end the generated text.
+/// A prompt begins with the ids that the tokenizer puts in front of a text ([`Tokenizer::begin`]).
+/// The tokens that begin and end a text end the generated one, too, and so do those of
+/// [`TextGenerator::stop_at`].
 pub struct TextGenerator<'a> {
     tokenizer: &'a Tokenizer,
     logits: Box<dyn NextLogits + 'a>,
     sampler: Sampler,
     stop: Vec<u32>,
+    stop_text: StopText,
 }
 
 impl<'a> TextGenerator<'a> {
@@ -175,18 +225,28 @@ impl<'a> TextGenerator<'a> {
     /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
         let stop = tokenizer.bos().into_iter().chain(tokenizer.ends().iter().copied()).collect();
-        TextGenerator { tokenizer, logits, sampler, stop }
+        TextGenerator { tokenizer, logits, sampler, stop, stop_text: StopText::default() }
     }
 
-    /// The ids of a prompt: the token that begins a text, if the tokenizer has one, then those of
-    /// the text.
+    /// Adds tokens and strings that end the generated text. Of a stop string nothing is returned.
+    #[must_use]
+    pub fn stop_at(mut self, ids: &[u32], strings: &[String]) -> Self {
+        self.stop.extend_from_slice(ids);
+        self.stop_text = StopText::new(strings);
+        self
+    }
+
+    /// The ids of a prompt: those that the tokenizer puts in front of a text, then those of the
+    /// text. Without any, the token that begins a text, or the one that ends one.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] if there are none.
     pub fn prompt_ids(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let begin = self.tokenizer.bos().or(self.tokenizer.eos());
-        let mut ids: Vec<u32> = begin.filter(|_| self.tokenizer.adds_bos() != Some(false)).into_iter().collect();
+        let mut ids = self.tokenizer.begin().to_vec();
         ids.extend(self.tokenizer.encode(text));
+        if ids.is_empty() {
+            ids.extend(self.tokenizer.bos().or(self.tokenizer.eos()));
+        }
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }
 
@@ -205,7 +265,9 @@ impl<'a> TextGenerator<'a> {
         let mut stream = self.tokenizer.stream();
         let text = prompt.iter().map(|&id| stream.push(id)).collect();
         let tokens = Tokens::new(&mut *self.logits, &prompt, count, &mut self.sampler, &self.stop);
-        Text { tokens, stream: Some(stream), prompt, prompt_text: text }
+        let mut stop = self.stop_text.clone();
+        stop.clear();
+        Text { tokens, stream: Some(stream), stop, prompt, prompt_text: text }
     }
 }
 
@@ -214,6 +276,7 @@ pub struct Text<'a> {
     tokens: Tokens<'a>,
     /// `None` once the text has ended.
     stream: Option<Stream<'a>>,
+    stop: StopText,
     prompt: Vec<u32>,
     prompt_text: String,
 }
@@ -222,6 +285,11 @@ impl Text<'_> {
     /// The ids of the prompt, begin token included.
     pub fn prompt_ids(&self) -> &[u32] {
         &self.prompt
+    }
+
+    /// The stop string that ended the text, if one did.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stop.stopped()
     }
 
     /// The prompt as decoded from its ids. An incomplete character at its end is part of the first
@@ -237,10 +305,17 @@ impl Iterator for Text<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let stream = self.stream.as_mut()?;
         match self.tokens.next() {
-            Some(Ok(id)) => Some(Ok(Piece { id: Some(id), text: stream.push(id) })),
+            Some(Ok(id)) => {
+                let text = self.stop.push(&stream.push(id));
+                if self.stop.stopped().is_some() {
+                    self.stream = None;
+                }
+                Some(Ok(Piece { id: Some(id), text }))
+            }
             Some(Err(error)) => Some(Err(error)),
             None => {
-                let text = self.stream.take()?.finish();
+                let mut text = self.stop.push(&self.stream.take()?.finish());
+                text += &self.stop.finish();
                 (!text.is_empty()).then_some(Ok(Piece { id: None, text }))
             }
         }
@@ -258,12 +333,12 @@ mod tests {
         let config = Config { layers: 2, vocab: 32, ..preset("stories260k").unwrap() };
         let weights = Weights::init(&config, Init::Normal { std: 0.1 }, 3);
         let model = Reference::new(&config, &weights).unwrap();
-        let mut greedy = Sampler::new(0.0, 0.0, 0).unwrap();
+        let mut greedy = Sampler::new(&sample::Sampling::greedy()).unwrap();
         let mut decoder = model.decoder();
         let mut run = |steps, stop: &[u32]| -> Vec<u32> {
             Tokens::new(&mut decoder, &[1, 5], steps, &mut greedy, stop).collect::<Result<_, _>>().unwrap()
         };
-        // Each run begins a new sequence.
+        // Each run begins again.
         let drawn = run(6, &[]);
         assert_eq!((drawn.len(), &run(6, &[])), (6, &drawn));
         let ids: Vec<u32> = [1, 5].iter().chain(&drawn).copied().collect();
@@ -274,6 +349,13 @@ mod tests {
         // Generation stops at a token, at the count, or after an error.
         let first = drawn.iter().position(|id| *id == drawn[2]).unwrap();
         assert_eq!((run(6, &[drawn[2]]), run(0, &[])), (drawn[..first].to_vec(), vec![]));
+        // What two prompts have in common is kept, and makes no difference.
+        decoder.feed(&[]).unwrap_err();
+        decoder.resume(&[1, 5, 7, 9, 2]).unwrap();
+        assert_eq!((decoder.reused(&[1, 5, 7, 8]), decoder.reused(&[1, 5]), decoder.reused(&[2])), (3, 1, 0));
+        let resumed = decoder.resume(&[1, 5, 7, 8, 3]).unwrap().to_vec();
+        assert_eq!(resumed, model.logits(&[1, 5, 7, 8, 3]).unwrap()[4 * config.vocab..]);
+        assert_eq!(NextLogits::tokens(&decoder), [1, 5, 7, 8, 3]);
         assert!(matches!(decoder.feed(&[]), Err(Error::EmptyPrompt)));
         let mut refused = Tokens::new(&mut decoder, &[32], 6, &mut greedy, &[]);
         assert!(matches!(refused.next(), Some(Err(Error::Reference(_)))) && refused.next().is_none());

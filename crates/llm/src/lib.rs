@@ -8,11 +8,12 @@
 //!
 //! ```no_run
 //! use ferrane_llm::model::Model;
-//! use ferrane_llm::sample::Sampler;
+//! use ferrane_llm::sample::{Sampler, Sampling};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("runs/default")?;
-//! let mut generator = model.generator(None, Default::default(), Sampler::new(0.8, 0.9, 1)?)?;
+//! let sampler = Sampler::new(&Sampling { temperature: 0.8, top_p: 0.9, ..Sampling::default() })?;
+//! let mut generator = model.generator(None, Default::default(), sampler)?;
 //! for piece in generator.generate("Once upon a time", 64)? {
 //!     print!("{}", piece?.text);
 //! }
@@ -36,11 +37,12 @@
 //! # Text
 //!
 //! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the
-//! logits with temperature and top-p, [`mod@evaluate`] measures the loss on given text.
+//! logits, [`chat`] holds conversations, [`mod@evaluate`] measures the loss on given text.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod chat;
 pub mod compaction;
 pub mod config;
 pub mod cost;
@@ -48,6 +50,7 @@ pub mod decode;
 pub mod evaluate;
 pub mod forward;
 pub mod generate;
+pub mod generation_config;
 pub mod kernels;
 pub mod layout;
 pub mod model;
@@ -57,5 +60,6 @@ pub mod reference;
 pub mod run_folder;
 pub mod sample;
 pub mod staging;
+pub mod stop;
 pub mod tokenizer;
 pub mod weights;

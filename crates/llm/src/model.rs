@@ -7,12 +7,13 @@
 //!
 //! ```no_run
 //! use ferrane_llm::model::Model;
-//! use ferrane_llm::sample::Sampler;
+//! use ferrane_llm::sample::{Sampler, Sampling};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("runs/default")?;
 //! // `None`: the fp32 reference. `Some(&device)` runs the model on a device.
-//! let mut generator = model.generator(None, Default::default(), Sampler::new(0.8, 0.9, 1)?)?;
+//! let sampler = Sampler::new(&Sampling { temperature: 0.8, top_p: 0.9, ..Sampling::default() })?;
+//! let mut generator = model.generator(None, Default::default(), sampler)?;
 //! for piece in generator.generate("Once upon a time", 64)? {
 //!     print!("{}", piece?.text);
 //! }
@@ -28,6 +29,7 @@ use crate::compaction::Compaction;
 use crate::config::Config;
 use crate::decode;
 use crate::generate::{self, NextLogits, TextGenerator};
+use crate::generation_config::{self, GenerationConfig};
 use crate::run_folder;
 use crate::sample::Sampler;
 use crate::tokenizer::{self, Tokenizer};
@@ -46,6 +48,9 @@ pub enum Error {
     /// The tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
+    /// The recommendations for generation cannot be read.
+    #[error(transparent)]
+    Generation(#[from] generation_config::Error),
     /// The tokenizer has more ids than the model.
     #[error("the tokenizer has {ids} ids, the model only {vocab}; use the model's own tokenizer")]
     Vocabulary {
@@ -73,6 +78,8 @@ pub struct Model {
     /// The ids that the loss of the training run ran over; `None` if it ran over all. Logits of
     /// other ids are untrained.
     pub vocabulary: Option<Compaction>,
+    /// What the model's files recommend for generation.
+    pub generation: GenerationConfig,
 }
 
 impl Model {
@@ -113,7 +120,8 @@ impl Model {
             Some(file) => run_folder::compaction(&file)?.filter(|map| map.vocabulary() == config.vocab),
             None => None,
         };
-        Ok(Model { path: path.to_path_buf(), config, weights, tokenizer: None, vocabulary })
+        let generation = GenerationConfig::find(path)?;
+        Ok(Model { path: path.to_path_buf(), config, weights, tokenizer: None, vocabulary, generation })
     }
 
     fn with_tokenizer(mut self, tokenizer: Tokenizer) -> Result<Model, Error> {
@@ -160,7 +168,8 @@ impl Model {
             Some(vocabulary) => sampler.only(vocabulary.compact_to_full()),
             None => sampler,
         };
-        Ok(TextGenerator::new(tokenizer, self.next_logits(device, options)?, sampler))
+        let generator = TextGenerator::new(tokenizer, self.next_logits(device, options)?, sampler);
+        Ok(generator.stop_at(&self.generation.stop, &[]))
     }
 }
 

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 pub mod heap;
+pub mod tokenizer;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

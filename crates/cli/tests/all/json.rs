@@ -21,6 +21,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("train", "train --model tiny --data text.txt --steps 2 --accum 1 --seq 16 --eval-windows 2 --out run".into()),
         ("eval", "eval --checkpoint run --data text.txt --seq 16".into()),
         ("generate", "generate --checkpoint run --prompt cat --steps 30".into()),
+        ("chat", "chat run --template own.jinja --message Hi --max-tokens 3".into()),
         ("devices", "devices".into()),
         ("doctor", "doctor --device emulator --probes minimum-surface".into()),
         ("classes", "classes --diff classes.json".into()),
@@ -61,6 +62,7 @@ fn with_json(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) 
 fn every_command_with_json_prints_json_only() {
     let place = Place::new();
     place.write("add.mil", ADD);
+    place.write("own.jinja", "{{ messages[0].content }}");
     place.write("net.txt", crate::compiled::TEXT);
     place.run("assemble net.txt -o net.hwx").ok();
     place.write("classes.json", r#"{"format": "ferrane-classes", "version": 1, "classes": []}"#);

@@ -9,6 +9,7 @@
 mod audit;
 mod bench;
 mod bundles;
+mod chat;
 mod compile;
 mod compiled;
 mod compiled_run;

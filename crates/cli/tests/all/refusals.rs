@@ -148,9 +148,9 @@ fn numbers_that_make_no_run() {
     train(SHORT).ok();
     place.write("run/tokenizer.bin", tokenizer(64));
     generate("--steps 0").refused(1, &["--steps 0", "give 1 or more"]);
-    generate("--temperature -1").refused(1, &["temperature -1"]);
+    generate("--temperature -1").refused(1, &["--temperature is -1"]);
     generate("--temperature inf").refused(2, &["not a finite number"]);
-    generate("--top-p 2").refused(1, &["top-p 2"]);
+    generate("--top-p 2").refused(1, &["--top-p is 2"]);
     place.run("eval --checkpoint run --data ids.u16 --seq 0").refused(1, &["--seq 0"]);
     place.run("bench step --model stories260k --seq 0").refused(1, &["--seq 0"]);
     place.run("bench step --model stories260k --vocab 1").refused(1, &["--vocab 1"]);

@@ -13,7 +13,7 @@ pub struct Decoder<'a, T: Real = f32> {
     model: Reference<'a, T>,
     tables: Tables<T>,
     cache: Vec<Cache<T>>,
-    position: usize,
+    tokens: Vec<u32>,
     logits: Vec<T>,
 }
 
@@ -27,22 +27,33 @@ impl<'a, T: Real> Decoder<'a, T> {
     pub(super) fn new(model: Reference<'a, T>) -> Self {
         let cache = (0..model.config.layers).map(|_| Cache { keys: vec![], values: vec![] }).collect();
         let logits = vec![T::ZERO; model.config.vocab];
-        Decoder { model, tables: Tables::new(model.config, 0), cache, position: 0, logits }
+        Decoder { model, tables: Tables::new(model.config, 0), cache, tokens: vec![], logits }
     }
 
     /// Begins a new sequence.
     pub fn clear(&mut self) {
+        self.rewind(0);
+    }
+
+    /// Shortens the sequence to its first `len` tokens. Without effect on a shorter one.
+    pub fn rewind(&mut self, len: usize) {
+        let rows = len.saturating_mul(self.model.config.kv_dim());
         for cache in &mut self.cache {
-            cache.keys.clear();
-            cache.values.clear();
+            cache.keys.truncate(rows);
+            cache.values.truncate(rows);
         }
-        self.tables = Tables::new(self.model.config, 0);
-        self.position = 0;
+        self.tokens.truncate(len);
+        self.tables.truncate(self.tokens.len());
+    }
+
+    /// The tokens of the sequence so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Number of tokens decoded so far.
     pub fn position(&self) -> usize {
-        self.position
+        self.tokens.len()
     }
 
     /// Appends a token and returns the logits `[vocab]` of the next one. They equal the last row of
@@ -52,7 +63,7 @@ impl<'a, T: Real> Decoder<'a, T> {
     /// [`Error::Token`] for an id outside the vocabulary; the decoder is unchanged then.
     pub fn decode(&mut self, token: u32) -> Result<&[T], Error> {
         let (config, weights) = (self.model.config, self.model.weights);
-        let (dim, size, position) = (config.dim, config.head_dim, self.position);
+        let (dim, size, position) = (config.dim, config.head_dim, self.position());
         if token as usize >= config.vocab {
             return Err(Error::Token { token, position, vocab: config.vocab });
         }
@@ -106,7 +117,7 @@ impl<'a, T: Real> Decoder<'a, T> {
         let (normed, _) = Norm::forward(&stream, &weights.norm, config.norm_eps);
         linear(&mut self.logits, &normed, weights.classifier_matrix(), None, dim);
         self.logits.iter_mut().for_each(|logit| *logit = capped(*logit, config.logit_softcap));
-        self.position += 1;
+        self.tokens.push(token);
         Ok(&self.logits)
     }
 }

@@ -34,6 +34,12 @@ impl<T: Real> Table<T> {
         }
     }
 
+    /// Keeps the rows of the first `positions` positions.
+    fn truncate(&mut self, positions: usize) {
+        self.cos.truncate(positions * self.pairs.len());
+        self.sin.truncate(positions * self.pairs.len());
+    }
+
     /// Rotates the heads of the row at `position` forward (`direction` 1) or back (−1: the
     /// transpose, and so the gradient).
     pub(super) fn turn(&self, row: &mut [T], position: usize, direction: T) {
@@ -61,6 +67,11 @@ impl<T: Real> Tables<T> {
     /// Appends a row for `position`, which must be the next one.
     pub(super) fn push(&mut self, position: usize) {
         self.0.iter_mut().for_each(|(_, table)| table.push(position));
+    }
+
+    /// Keeps the rows of the first `positions` positions.
+    pub(super) fn truncate(&mut self, positions: usize) {
+        self.0.iter_mut().for_each(|(_, table)| table.truncate(positions));
     }
 
     /// The table of a kind. Every kind of the model's layers has one, and a model has a layer.

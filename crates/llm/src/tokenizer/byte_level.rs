@@ -58,6 +58,8 @@ pub(super) struct ByteLevel {
     names: Vec<Option<String>>,
     bos: Option<u32>,
     eos: Option<u32>,
+    add_bos: Option<bool>,
+    begin: Vec<u32>,
 }
 
 /// How the pieces of a vocabulary encode bytes.
@@ -96,6 +98,8 @@ struct Config {
     eos: Option<Option<String>>,
     pre_tokenizer: Option<PreTokenizer>,
     prefix_space: bool,
+    /// Whether a text begins with the begin piece.
+    add_bos: Option<bool>,
 }
 
 fn bad(what: impl std::fmt::Display) -> Error {
@@ -145,7 +149,8 @@ impl Config {
             _ => None,
         };
         let prefix_space = value.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
-        Ok(Config { added, bos: named("bos_token"), eos: named("eos_token"), pre_tokenizer, prefix_space })
+        let add_bos = value.get("add_bos_token").and_then(Value::as_bool);
+        Ok(Config { added, bos: named("bos_token"), eos: named("eos_token"), pre_tokenizer, prefix_space, add_bos })
     }
 }
 
@@ -331,7 +336,13 @@ impl ByteLevel {
             None => known(list),
         };
         let (bos, eos) = (chosen(&config.bos, &BEGIN), chosen(&config.eos, &END));
-        Ok(ByteLevel { inner, spelling, strips_space, names, bos, eos })
+        let begin = match config.add_bos {
+            Some(true) => bos.into_iter().collect(),
+            Some(false) => vec![],
+            None if inner.get_post_processor().is_some() => added_before(&inner),
+            None => bos.into_iter().collect(),
+        };
+        Ok(ByteLevel { inner, spelling, strips_space, names, bos, eos, add_bos: config.add_bos, begin })
     }
 
     pub(super) fn pieces(&self) -> (Pieces, Option<u32>, Option<u32>) {
@@ -362,6 +373,20 @@ impl ByteLevel {
         (pieces, self.bos, self.eos)
     }
 
+    /// The ids that precede a text.
+    pub(super) fn begin(&self) -> &[u32] {
+        &self.begin
+    }
+
+    /// The names of the special tokens.
+    pub(super) fn controls(&self) -> Vec<String> {
+        let added = self.inner.get_added_tokens_decoder();
+        let mut names: Vec<String> =
+            added.into_values().filter(|t| t.special && !t.content.is_empty()).map(|t| t.content).collect();
+        names.sort_unstable();
+        names
+    }
+
     pub(super) fn strips_space(&self) -> bool {
         self.strips_space
     }
@@ -390,9 +415,20 @@ impl ByteLevel {
     pub(super) fn files(&self) -> Result<(String, String), Error> {
         let vocabulary = self.inner.to_string(false).map_err(bad)?;
         let name = |id: Option<u32>| id.and_then(|id| self.names.get(id as usize)?.clone());
-        let config = serde_json::json!({ "bos_token": name(self.bos), "eos_token": name(self.eos) });
+        let mut config = serde_json::json!({ "bos_token": name(self.bos), "eos_token": name(self.eos) });
+        if let Some(add_bos) = self.add_bos {
+            config["add_bos_token"] = add_bos.into();
+        }
         Ok((vocabulary, format!("{config:#}\n")))
     }
+}
+
+/// The ids that the post-processor puts in front of a text.
+fn added_before(inner: &tokenizers::Tokenizer) -> Vec<u32> {
+    let ids = |special| inner.encode_fast("a", special).map(|e| e.get_ids().to_vec()).unwrap_or_default();
+    let (plain, whole) = (ids(false), ids(true));
+    let at = whole.windows(plain.len().max(1)).position(|part| part == plain);
+    at.map(|at| whole[..at].to_vec()).unwrap_or_default()
 }
 
 /// Collects every object of a decoder, nested ones included.

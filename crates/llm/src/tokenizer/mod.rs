@@ -19,6 +19,7 @@
 
 mod byte_level;
 mod charsmap;
+mod controls;
 mod gguf;
 mod llama2c;
 mod merge;
@@ -87,10 +88,12 @@ pub struct Tokenizer {
     pieces: Pieces,
     bos: Option<u32>,
     eos: Option<u32>,
-    /// Whether a prompt begins with `bos`, where the file states it.
-    adds_bos: Option<bool>,
+    /// The ids that precede a text.
+    begin: Vec<u32>,
     /// The ids that end a text or a turn, `eos` first.
     ends: Vec<u32>,
+    /// Names of the tokens that are never text, none of them empty.
+    controls: Vec<String>,
     strips_space: bool,
     digest: [u8; 32],
 }
@@ -100,6 +103,8 @@ struct TokenizerParts {
     pieces: Pieces,
     bos: Option<u32>,
     eos: Option<u32>,
+    begin: Vec<u32>,
+    controls: Vec<String>,
     strips_space: bool,
     digest: [u8; 32],
 }
@@ -216,7 +221,8 @@ impl Tokenizer {
         let digest = Sha256::digest(llama2c::write(&vocabulary)).into();
         let kind = llama2c::Llama2c::new(vocabulary);
         let (pieces, bos, eos) = kind.pieces();
-        let parts = TokenizerParts { pieces, bos, eos, strips_space: true, digest };
+        let (begin, controls) = (bos.into_iter().collect(), Vec::new());
+        let parts = TokenizerParts { pieces, bos, eos, begin, controls, strips_space: true, digest };
         Tokenizer::of(TokenizerKind::Llama2c(Box::new(kind)), parts)
     }
 
@@ -229,20 +235,22 @@ impl Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let strips_space = kind.strips_space();
         let digest = Sha256::digest(bytes).into();
-        let parts = TokenizerParts { pieces, bos, eos, strips_space, digest };
+        let (begin, controls) = (bos.into_iter().collect(), kind.controls());
+        let parts = TokenizerParts { pieces, bos, eos, begin, controls, strips_space, digest };
         Ok(Tokenizer::of(TokenizerKind::SentencePiece(Box::new(kind)), parts))
     }
 
     fn from_byte_level(kind: byte_level::ByteLevel) -> Tokenizer {
         let (pieces, bos, eos) = kind.pieces();
         let (strips_space, digest) = (kind.strips_space(), kind.digest());
-        let parts = TokenizerParts { pieces, bos, eos, strips_space, digest };
+        let (begin, controls) = (kind.begin().to_vec(), kind.controls());
+        let parts = TokenizerParts { pieces, bos, eos, begin, controls, strips_space, digest };
         Tokenizer::of(TokenizerKind::ByteLevel(Box::new(kind)), parts)
     }
 
     fn of(kind: TokenizerKind, parts: TokenizerParts) -> Tokenizer {
-        let TokenizerParts { pieces, bos, eos, strips_space, digest } = parts;
-        Tokenizer { kind, pieces, bos, eos, adds_bos: None, ends: eos.into_iter().collect(), strips_space, digest }
+        let TokenizerParts { pieces, bos, eos, begin, controls, strips_space, digest } = parts;
+        Tokenizer { kind, pieces, bos, eos, begin, ends: eos.into_iter().collect(), controls, strips_space, digest }
     }
 
     /// The vocabulary in the metadata of a GGUF file. Options that the file states are overridden
@@ -324,15 +332,16 @@ impl Tokenizer {
         self.bos
     }
 
+    /// The ids that precede a text: what the post-processor of a `tokenizer.json` puts there, or
+    /// what `add_bos_token` of a `tokenizer_config.json` or a GGUF file says; otherwise the id that begins a
+    /// sequence, if there is one.
+    pub fn begin(&self) -> &[u32] {
+        &self.begin
+    }
+
     /// The id that ends a sequence, if the vocabulary has one.
     pub fn eos(&self) -> Option<u32> {
         self.eos
-    }
-
-    /// Whether a prompt begins with [`Tokenizer::bos`]; `None` if the vocabulary's file does not
-    /// say.
-    pub fn adds_bos(&self) -> Option<bool> {
-        self.adds_bos
     }
 
     /// The ids that end a text or, in a chat, a turn: [`Tokenizer::eos`] and those that a GGUF file

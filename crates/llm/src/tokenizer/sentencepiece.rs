@@ -219,6 +219,12 @@ impl SentencePiece {
         (pieces, self.bos, self.eos)
     }
 
+    /// The names of the control pieces.
+    pub(super) fn controls(&self) -> Vec<String> {
+        let named = self.names.iter().zip(&self.kinds).filter(|(name, kind)| **kind == CONTROL && !name.is_empty());
+        named.map(|(name, _)| name.clone()).collect()
+    }
+
     pub(super) fn strips_space(&self) -> bool {
         self.normalizer.dummy_prefix || self.normalizer.joins_spaces
     }

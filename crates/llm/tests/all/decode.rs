@@ -11,9 +11,9 @@ use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::quantize::{HostMatrix, WeightType};
 use ferrane_llm::decode::{Decoder, Options};
 use ferrane_llm::forward::{self, Error, Forward};
-use ferrane_llm::generate::Tokens;
+use ferrane_llm::generate::{NextLogits as _, Tokens};
 use ferrane_llm::reference::Reference;
-use ferrane_llm::sample::argmax;
+use ferrane_llm::sample::{Sampler, Sampling, argmax};
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{TensorKind, Weights, load};
 use ferrane_testdata::Suite;
@@ -297,9 +297,41 @@ fn a_sequence_beyond_the_context_goes_on_with_its_last_half() {
     decoder.clear();
     close(decoder.feed(&tokens).unwrap(), &expected(330..400));
     // The context is exceeded many times.
-    let mut sampler = ferrane_llm::sample::Sampler::new(0.0, 0.0, 0).unwrap();
+    let mut sampler = Sampler::new(&Sampling::greedy()).unwrap();
     let emitted = Tokens::new(&mut decoder, &[1], 500, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 500);
+}
+
+#[test]
+fn a_sequence_continues_from_what_two_prompts_share() {
+    for device in [emulator(Numerics::Exact), emulator(Numerics::Fast)] {
+        for (config, weights) in &models() {
+            let first = tokens(config, 210);
+            let mut decoder = Decoder::new(&device, config, weights, Options::default()).unwrap();
+            decoder.feed(&first).unwrap();
+            for shared in [209, 140, 127, 33, 1, 0] {
+                // Another token follows what is shared, then others.
+                let mut prompt = first[..shared].to_vec();
+                prompt.push((first[shared] + 1) % config.vocab as u32);
+                prompt.extend((0..40).map(|i| (i * 5 + 1) % config.vocab as u32));
+                let expected = rows(config, weights, &prompt, &[prompt.len()]).remove(0);
+                decoder.rewind(0, 0);
+                decoder.feed(&first).unwrap();
+                assert_eq!(decoder.reused(&prompt), shared);
+                let found = decoder.resume(&prompt).unwrap();
+                assert!(relative_difference(found, &expected).unwrap() < CLOSE, "{shared}");
+                assert_eq!(decoder.tokens(), prompt);
+                // The whole prompt again: only its last token is computed.
+                assert_eq!(decoder.reused(&prompt), prompt.len() - 1);
+                let again = decoder.resume(&prompt).unwrap();
+                assert!(relative_difference(again, &expected).unwrap() < CLOSE, "{shared}");
+            }
+            // A rewind beyond the end changes nothing.
+            let before = decoder.tokens().len();
+            decoder.rewind(0, 10_000);
+            assert_eq!(decoder.tokens().len(), before);
+        }
+    }
 }
 
 #[test]

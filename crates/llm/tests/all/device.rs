@@ -14,7 +14,7 @@ use ferrane_llm::forward::{Error, Forward, Options};
 use ferrane_llm::generate::{NextLogits, Tokens};
 use ferrane_llm::layout::{Residual, WeightForm};
 use ferrane_llm::reference::Reference;
-use ferrane_llm::sample::{Sampler, argmax};
+use ferrane_llm::sample::{Sampler, Sampling, argmax};
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Weights, load, load_hf};
 use ferrane_testdata::Suite;
@@ -79,14 +79,15 @@ fn the_device_generates_what_the_reference_does() {
     let mut forward = Forward::new(&device, &config, &weights, 16, Options::default()).unwrap();
     let mut decoder = Decoder::new(&device, &config, &weights, decode::Options::default()).unwrap();
     let run = |logits: &mut dyn NextLogits| {
-        let mut sampler = Sampler::new(0.8, 0.9, 4).unwrap();
+        let mut sampler =
+            Sampler::new(&Sampling { temperature: 0.8, top_p: 0.9, seed: Some(4), ..Sampling::default() }).unwrap();
         let ids: Vec<u32> = Tokens::new(logits, &[1, 2], 12, &mut sampler, &[]).map(Result::unwrap).collect();
         assert_eq!(ids.len(), 12);
         ids
     };
     assert_eq!(run(&mut decoder), run(&mut model.decoder()));
     // Generation continues beyond the context.
-    let mut sampler = Sampler::new(0.0, 0.0, 0).unwrap();
+    let mut sampler = Sampler::new(&Sampling::greedy()).unwrap();
     let emitted = Tokens::new(&mut decoder, &[1], 40, &mut sampler, &[]).map(Result::unwrap).count();
     assert_eq!(emitted, 40);
     let (inputs, targets) = ([1, 2, 3], [2, 3, 4]);

@@ -7,7 +7,7 @@ use ferrane_gguf::{File, MetadataValue, TensorType, Writer};
 use ferrane_llm::config::{Config, Rope, RopeScaling, RopeStyle};
 use ferrane_llm::model::Model;
 use ferrane_llm::reference::Reference;
-use ferrane_llm::sample::Sampler;
+use ferrane_llm::sample::{Sampler, Sampling};
 use ferrane_llm::weights::{Error, Part, Slot, Weights, gguf, load, native};
 use ferrane_testdata::Suite;
 use half::f16;
@@ -388,7 +388,7 @@ fn a_file_is_a_model() {
     let path = model.save(folder.path());
     for path in [path.as_path(), folder.path()] {
         let model = Model::open(path).unwrap();
-        let greedy = Sampler::new(0.0, 0.0, 0).unwrap();
+        let greedy = Sampler::new(&Sampling::greedy()).unwrap();
         let mut generator = model.generator(None, Default::default(), greedy).unwrap();
         assert_eq!(generator.prompt_ids("ab").unwrap(), [1, 3, 4, 5]);
         assert!(generator.generate("ab", 5).unwrap().count() <= 6);
@@ -403,7 +403,7 @@ fn a_file_is_a_model() {
     // A file that states it has no begin token gets none.
     let path = model.with("tokenizer.ggml.add_bos_token", false).save(folder.path());
     let model = Model::open(&path).unwrap();
-    let generator = model.generator(None, Default::default(), Sampler::new(0.0, 0.0, 0).unwrap()).unwrap();
+    let generator = model.generator(None, Default::default(), Sampler::new(&Sampling::greedy()).unwrap()).unwrap();
     assert_eq!(generator.prompt_ids("ab").unwrap(), [3, 4, 5]);
     assert!(generator.prompt_ids("").is_err());
 }

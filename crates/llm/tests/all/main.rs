@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr)]
 
 mod backward;
+mod chat;
 mod checkpoints;
 mod decode;
 mod device;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferrane_emulator::Numerics;
 use ferrane_llm::config::{Activation, AttentionKind, Config};
 use ferrane_llm::model::Model;
-use ferrane_llm::sample::Sampler;
+use ferrane_llm::sample::{Sampler, Sampling};
 use ferrane_train::run::{self, Event, RunOptions};
 use ferrane_train::session::{Session, SessionError, SessionOptions, StoredRun};
 
@@ -108,7 +108,7 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
         let text = |generator: &mut ferrane_llm::generate::TextGenerator<'_>| -> String {
             generator.generate("The", 12).unwrap().map(|piece| piece.unwrap().text).collect()
         };
-        let greedy = || Sampler::new(0.0, 0.0, 1).unwrap();
+        let greedy = || Sampler::new(&Sampling::greedy()).unwrap();
         let own = text(&mut second.generator(greedy()).unwrap().unwrap());
         let model = Model::open(&out).unwrap();
         assert_eq!(text(&mut model.generator(device.as_ref(), Default::default(), greedy()).unwrap()), own);

@@ -49,7 +49,8 @@ pub(super) fn read(file: &File, options: &Options) -> Result<Tokenizer, Error> {
         }
         None => return Err(bad(format!("{MODEL} is missing or not a string"))),
     };
-    tokenizer.adds_bos = keys.flag("add_bos_token")?;
+    let adds = keys.flag("add_bos_token")? != Some(false);
+    tokenizer.begin = tokenizer.bos.filter(|_| adds).into_iter().collect();
     // The end piece of the metadata replaces the usual one.
     let ends = [tokenizer.eos, keys.id("eot_token_id", tokens.len())?, keys.id("eom_token_id", tokens.len())?];
     tokenizer.ends.clear();

@@ -141,11 +141,11 @@ fn sentencepiece_settings() {
     assert_eq!(tokenizer.encode("ab[x]b"), [263, 264, 261]);
     assert_eq!(tokenizer.encode("\n"), [259, 3 + 10]);
     assert_eq!(tokenizer.decode(&[1, 263, 263, 2]), "ab ab");
-    assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.adds_bos()), (Some(1), Some(2), None));
+    assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.begin()), (Some(1), Some(2), &[1][..]));
     assert_eq!(tokenizer.ends(), [2]);
     let chat = small().with("eot_token_id", 265u32).with("eom_token_id", 2u32).with("add_bos_token", false);
     let chat = chat.with("add_space_prefix", false).open().unwrap();
-    assert_eq!((chat.ends(), chat.adds_bos()), (&[2, 265][..], Some(false)));
+    assert_eq!((chat.ends(), chat.begin()), (&[2, 265][..], &[][..]));
     assert_eq!(chat.encode("ab ab"), [262, 263]);
     // Double spaces stay unless the file says otherwise.
     assert_eq!(tokenizer.encode("a  b").len(), 5);

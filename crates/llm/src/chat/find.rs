@@ -1,0 +1,100 @@
+//! Chat templates in the files of a model.
+
+use std::path::Path;
+
+use serde_json::{Map, Value as Json};
+
+use super::{DEFAULT, Error, Template};
+
+/// The special tokens of a `tokenizer_config.json` that templates may print.
+const TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+impl Template {
+    /// The template of a model's folder, with the model's special tokens; `None` if there is none.
+    /// `path` may also be a file in the folder. As in `transformers`, `chat_template.jinja` (with
+    /// further ones in `additional_chat_templates`) is preferred to `chat_template.json`, and that
+    /// to the `tokenizer_config.json`, which has one template or a list of named ones.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Format`] for damaged files, [`Error::Syntax`].
+    pub fn find(path: impl AsRef<Path>) -> Result<Option<Template>, Error> {
+        let path = path.as_ref();
+        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or(Json::Null);
+        let mut sources = Vec::new();
+        if let Some(source) = read(&folder.join("chat_template.jinja"))? {
+            sources.push((DEFAULT.to_string(), source));
+            sources.extend(additional(&folder.join("additional_chat_templates"))?);
+        } else {
+            let file = folder.join("chat_template.json");
+            sources.extend(match read_json(&file)? {
+                Some(json) => named(&file, json.get("chat_template"))?,
+                None => named(&folder.join("tokenizer_config.json"), config.get("chat_template"))?,
+            });
+        }
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Template::from_named(sources)?.with_tokens(special_tokens(&config))))
+    }
+}
+
+/// The special tokens that a `tokenizer_config.json` states, as strings or as objects with
+/// `content`.
+fn special_tokens(config: &Json) -> Map<String, Json> {
+    let text = |key: &str| {
+        let token = config.get(key)?;
+        let token = token.as_str().or_else(|| token.get("content")?.as_str())?;
+        Some((key.to_string(), Json::from(token)))
+    };
+    TOKENS.into_iter().filter_map(text).collect()
+}
+
+/// One template, or a list of `{"name", "template"}`.
+fn named(path: &Path, value: Option<&Json>) -> Result<Vec<(String, String)>, Error> {
+    let wrong = |message: &str| Error::Format { path: path.to_path_buf(), message: message.into() };
+    match value {
+        None | Some(Json::Null) => Ok(vec![]),
+        Some(Json::String(source)) => Ok(vec![(DEFAULT.into(), source.clone())]),
+        Some(Json::Array(list)) => {
+            let pair = |item: &Json| {
+                let text = |key: &str| item.get(key)?.as_str().map(str::to_string);
+                text("name").zip(text("template"))
+            };
+            let pairs: Option<Vec<_>> = list.iter().map(pair).collect();
+            pairs.ok_or_else(|| wrong("an item of `chat_template` has no `name` or no `template`"))
+        }
+        Some(_) => Err(wrong("`chat_template` is neither text nor a list")),
+    }
+}
+
+/// The templates `NAME.jinja` of a folder, by ascending name.
+fn additional(folder: &Path) -> Result<Vec<(String, String)>, Error> {
+    let io = |source| Error::Io { path: folder.to_path_buf(), source };
+    if !folder.is_dir() {
+        return Ok(vec![]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if let (Some(name), Some(source)) = (name.strip_suffix(".jinja"), read(&path)?) {
+            found.push((name.to_string(), source));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The text of a file; `None` if there is none.
+fn read(path: &Path) -> Result<Option<String>, Error> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    std::fs::read_to_string(path).map(Some).map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}
+
+fn read_json(path: &Path) -> Result<Option<Json>, Error> {
+    let wrong = |e: serde_json::Error| Error::Format { path: path.to_path_buf(), message: e.to_string() };
+    read(path)?.map(|text| serde_json::from_str(&text)).transpose().map_err(wrong)
+}
