@@ -169,7 +169,8 @@ impl Desk<'_> {
 
     /// `/stats`.
     fn stats(&mut self) -> Result<()> {
-        // By way of text, so that 0.7 stays 0.7 and does not become the nearest single-precision number.
+        // By way of text, so that 0.7 stays 0.7 and does not become the nearest single-precision
+        // number.
         let options: Value = serde_json::from_str(&serde_json::to_string(&self.chat.options().sampling)?)?;
         let Some(last) = &self.last else {
             return self

@@ -88,9 +88,6 @@ pub struct Generate {
     /// Total number of tokens, prompt included.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub steps: usize,
-    /// How tokens are chosen.
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
     /// Seed of the random draws.
     #[arg(long, default_value_t = 42, value_name = "N", value_parser = whole::<u64>)]
     pub seed: u64,
@@ -103,6 +100,9 @@ pub struct Generate {
     /// Print one JSON object at the end (text, ids, tokens per second) instead of streaming.
     #[arg(long)]
     pub json: bool,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
 }
 
 /// `ferrane chat`.
@@ -143,9 +143,6 @@ pub struct Chat {
     /// Largest number of tokens of an answer [default: up to the end of the context].
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub max_tokens: Option<usize>,
-    /// How tokens are chosen.
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
     /// Seed of the random draws [default: another one each time].
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
@@ -161,4 +158,7 @@ pub struct Chat {
     /// Print JSON lines: {"piece"} while an answer is made, {"answer"} at its end, {"error"}.
     #[arg(long)]
     pub json: bool,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
 }

@@ -23,13 +23,14 @@ fn the_steps_are_those_of_transformers() {
     }
     let cases: Vec<Case> = serde_json::from_str(include_str!("../../tests/data/sampling.json")).unwrap();
     assert!(cases.len() > 30);
-    for case in &cases {
+    for mut case in cases {
         let mut sampler = Sampler::new(&case.options).unwrap();
         sampler.begin(&case.prompt);
         case.output.iter().for_each(|id| sampler.accept(*id));
         let mut found = sampler.distribution(&case.logits, None).unwrap();
-        // What single precision rounds to 0.
+        // Single precision may round less to 0.
         found.retain(|(_, p)| *p > 1e-30);
+        case.probabilities.retain(|(_, p)| *p > 1e-30);
         let ids = |of: &[(u32, f32)]| of.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         assert_eq!(ids(&found), ids(&case.probabilities), "{:?}", case.options);
         for ((id, found), (_, expected)) in found.iter().zip(&case.probabilities) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_llm::compaction::Compaction;
-use ferrane_llm::config::{Activation, Config, Rope, RopeStyle, preset};
+use ferrane_llm::config::{Config, Rope, RopeStyle, preset};
 use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
 use ferrane_llm::weights::{Init, TensorKind, Weights};
@@ -113,18 +113,9 @@ pub fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
 fn gradients_with_every_option_match_the_reference() {
     let config = Config {
         rope: Rope::new(RopeStyle::Half, 100.0),
-        local_rope: None,
         qk_norm: true,
         qkv_bias: true,
-        post_norms: false,
-        experts: None,
-        activation: Activation::Silu,
-        embed_scale: 1.0,
-        score_scale: None,
-        attn_softcap: None,
-        logit_softcap: None,
         sliding_window: Some(5),
-        layer_attention: Vec::new(),
         tied: false,
         residual_scale: 0.5,
         ..tiny()
