@@ -9,6 +9,7 @@ mod help;
 mod machine;
 mod programs;
 mod recording;
+mod serve;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, PlaceArgs, Run,
 };
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
+pub use serve::Serve;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
@@ -51,6 +53,8 @@ pub enum Command {
     Generate(Box<Generate>),
     /// Talk to a model, turn by turn.
     Chat(Box<Chat>),
+    /// Serve a model over OpenAI's API, with a page to chat.
+    Serve(Box<Serve>),
     /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
     /// List the devices that this build knows.

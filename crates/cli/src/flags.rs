@@ -30,12 +30,19 @@ const GENERATE: [&str; 10] = [
 /// Option fields of `bench` that a session does not have.
 const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
 
+/// Limits of a server whose flags have other names than their fields.
+const SERVER: [(&str, &str); 3] = [("body", "max-body"), ("request_time", "timeout"), ("origins", "allow-origin")];
+
 /// The message of an error, with flags instead of field names if it is an error of models or
 /// training.
 pub fn spell(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
     if let Some(text) = of_program(error, &text) {
         return text;
+    }
+    if let Some(ferrane_serve::Error::Option { name, .. }) = error.downcast_ref() {
+        let flag = SERVER.iter().find(|(field, _)| field == name).map_or(*name, |(_, flag)| *flag);
+        return text.replacen(&format!("`{name}`"), &format!("--{}", flag.replace('_', "-")), 1);
     }
     let of_options = error.is::<SessionError>()
         || error.is::<run::Error>()

@@ -42,6 +42,7 @@ mod place;
 mod program;
 mod recording;
 mod run;
+mod serve;
 mod timeline_file;
 mod train;
 
@@ -85,6 +86,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Train(args) => train::run(*args),
         Command::Generate(args) => generate::run(*args),
         Command::Chat(args) => chat::run(*args),
+        Command::Serve(args) => serve::run(*args),
         Command::Eval(args) => eval::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -76,6 +76,12 @@ pub trait NextLogits {
         self.rewind(reused);
         self.feed(&prompt[reused..])
     }
+
+    /// The residual stream `[dim]` after the last token and the last norm, if the implementation
+    /// can return it.
+    fn hidden(&self) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl NextLogits for Decoder {
@@ -118,6 +124,10 @@ impl NextLogits for reference::Decoder<'_> {
             self.decode(token)?;
         }
         Ok(self.decode(last)?)
+    }
+
+    fn hidden(&self) -> Option<&[f32]> {
+        reference::Decoder::hidden(self)
     }
 }
 

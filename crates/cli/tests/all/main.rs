@@ -36,3 +36,4 @@ mod programs;
 mod recording;
 mod refusals;
 mod resume;
+mod serve;

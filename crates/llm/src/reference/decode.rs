@@ -14,6 +14,8 @@ pub struct Decoder<'a, T: Real = f32> {
     tables: Tables<T>,
     cache: Vec<Cache<T>>,
     tokens: Vec<u32>,
+    /// The normed residual stream `[dim]` after the last token; empty if that is not known.
+    hidden: Vec<T>,
     logits: Vec<T>,
 }
 
@@ -27,7 +29,7 @@ impl<'a, T: Real> Decoder<'a, T> {
     pub(super) fn new(model: Reference<'a, T>) -> Self {
         let cache = (0..model.config.layers).map(|_| Cache { keys: vec![], values: vec![] }).collect();
         let logits = vec![T::ZERO; model.config.vocab];
-        Decoder { model, tables: Tables::new(model.config, 0), cache, tokens: vec![], logits }
+        Decoder { model, tables: Tables::new(model.config, 0), cache, tokens: vec![], hidden: vec![], logits }
     }
 
     /// Begins a new sequence.
@@ -42,6 +44,9 @@ impl<'a, T: Real> Decoder<'a, T> {
             cache.keys.truncate(rows);
             cache.values.truncate(rows);
         }
+        if len < self.tokens.len() {
+            self.hidden.clear();
+        }
         self.tokens.truncate(len);
         self.tables.truncate(self.tokens.len());
     }
@@ -54,6 +59,12 @@ impl<'a, T: Real> Decoder<'a, T> {
     /// Number of tokens decoded so far.
     pub fn position(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// The residual stream `[dim]` after the last token and the last norm, which the classifier
+    /// reads; `None` before the first token and after a rewind.
+    pub fn hidden(&self) -> Option<&[T]> {
+        (!self.hidden.is_empty()).then_some(&self.hidden)
     }
 
     /// Appends a token and returns the logits `[vocab]` of the next one. They equal the last row of
@@ -114,8 +125,8 @@ impl<'a, T: Real> Decoder<'a, T> {
             };
             add_scaled(&mut stream, alpha, &post_norm(branch, layer.post_ffn_norm.as_deref(), config));
         }
-        let (normed, _) = Norm::forward(&stream, &weights.norm, config.norm_eps);
-        linear(&mut self.logits, &normed, weights.classifier_matrix(), None, dim);
+        self.hidden = Norm::forward(&stream, &weights.norm, config.norm_eps).0;
+        linear(&mut self.logits, &self.hidden, weights.classifier_matrix(), None, dim);
         self.logits.iter_mut().for_each(|logit| *logit = capped(*logit, config.logit_softcap));
         self.tokens.push(token);
         Ok(&self.logits)

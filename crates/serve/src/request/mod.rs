@@ -1,0 +1,12 @@
+//! Requests, read from JSON: what OpenAI's API defines, and what this server adds.
+
+mod chat;
+mod common;
+mod completion;
+mod embedding;
+mod fields;
+
+pub use chat::Chat;
+pub use common::unknown_model;
+pub use completion::{Completion, Prompt};
+pub use embedding::Embedding;

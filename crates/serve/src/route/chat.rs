@@ -1,0 +1,46 @@
+//! `POST /v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::body;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::reply::{ChatReply, ReplyForm, streamed, whole};
+use crate::request::Chat;
+use crate::schedule::{Client, OutputKind, Plan};
+
+pub async fn chat(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body::json(request, app.options.body).await?;
+    let asked = Chat::read(body, &app.name, &app.defaults, app.options.choices)?;
+    let shared = app.clone();
+    // Rendering and encoding a long chat would keep other requests of this thread waiting.
+    let prepared = tokio::task::spawn_blocking(move || {
+        let ids = shared.chat_ids(&asked)?;
+        Ok::<_, ApiError>((asked, ids))
+    });
+    let (asked, prompt) = prepared.await.map_err(|e| ApiError::internal(e.to_string()))??;
+    let max_tokens = app.room("messages", prompt.len(), asked.max_tokens)?;
+    let (common, n) = (&asked.common, asked.common.n);
+    let plan = Plan {
+        sampling: common.sampling.clone(),
+        stop: common.stop.clone(),
+        stop_ids: if common.ignore_eos { Vec::new() } else { app.stop_ids.clone() },
+        max_tokens,
+        logprobs: asked.logprobs,
+        echo: false,
+        output: OutputKind::Answer,
+    };
+    let form =
+        ReplyForm { logprobs: asked.logprobs.is_some(), stream: common.stream, include_usage: common.include_usage, n };
+    let reply = ChatReply::new(app.head("chatcmpl"), app.model.clone(), form, &asked.tool_names());
+    let events = app.submit(&client, vec![prompt], plan, n)?;
+    if form.stream { streamed(events, reply, n).await } else { whole(events, reply, n).await }
+}

@@ -1,0 +1,64 @@
+//! `POST /v1/completions`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::body;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::reply::{CompletionReply, ReplyForm, streamed, whole};
+use crate::request::Completion;
+use crate::schedule::{Client, OutputKind, Plan};
+
+pub async fn completions(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body::json(request, app.options.body).await?;
+    let asked = Completion::read(body, &app.name, &app.defaults, app.options.choices)?;
+    let shared = app.clone();
+    // Encoding a long text would keep other requests of this thread waiting.
+    let prepared = tokio::task::spawn_blocking(move || prepare(&shared, asked)).await;
+    let (asked, prompts, echo) = prepared.map_err(|e| ApiError::internal(e.to_string()))??;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let max_tokens = match asked.max_tokens {
+        // What the client did not ask for need not fit.
+        None => app.room("prompt", longest, None)?.min(Completion::TOKENS),
+        wanted => app.room("max_tokens", longest, wanted)?,
+    };
+    let (common, n, choices) = (&asked.common, asked.common.n, prompts.len() * asked.common.n);
+    let plan = Plan {
+        sampling: common.sampling.clone(),
+        stop: common.stop.clone(),
+        stop_ids: if common.ignore_eos { Vec::new() } else { app.stop_ids.clone() },
+        max_tokens,
+        logprobs: asked.logprobs,
+        echo: asked.echo,
+        output: OutputKind::Continuation,
+    };
+    let form =
+        ReplyForm { logprobs: asked.logprobs.is_some(), stream: common.stream, include_usage: common.include_usage, n };
+    let echo = echo.into_iter().flat_map(|text| std::iter::repeat_n(text, n)).collect();
+    let reply = CompletionReply::new(app.head("cmpl"), app.model.clone(), form, echo);
+    let events = app.submit(&client, prompts, plan, n)?;
+    if form.stream { streamed(events, reply, choices).await } else { whole(events, reply, choices).await }
+}
+
+type Prepared = (Completion, Vec<Vec<u32>>, Vec<Option<String>>);
+
+/// The tokens of the prompts, and their texts if they are part of the output.
+fn prepare(app: &App, asked: Completion) -> Result<Prepared, ApiError> {
+    let prompts: Vec<Vec<u32>> =
+        asked.prompts.iter().map(|prompt| app.prompt_ids("prompt", prompt)).collect::<Result<_, _>>()?;
+    let tokenizer = app.model.tokenizer().map_err(|e| ApiError::internal(e.to_string()))?;
+    let text = |ids: &Vec<u32>| {
+        let mut stream = tokenizer.stream();
+        ids.iter().map(|&id| stream.push(id)).collect::<String>()
+    };
+    let echo = prompts.iter().map(|ids| asked.echo.then(|| text(ids))).collect();
+    Ok((asked, prompts, echo))
+}

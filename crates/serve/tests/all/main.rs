@@ -1,0 +1,9 @@
+//! Tests of the server with tiny random models.
+
+mod common;
+mod endpoints;
+mod limits;
+mod malformed;
+mod scripted;
+mod sockets;
+mod streams;
