@@ -26,7 +26,7 @@ pub fn run(args: Serve) -> Result<()> {
         }
         None => Template::find(&args.model)?,
     };
-    let decode = decode::Options { weights: args.weights_type.into(), context: args.context };
+    let decode = decode::Options { weights: args.weights_type.into(), context: args.context, slots: args.slots.into() };
     let mut setup = Setup::default();
     let can_chat = template.is_some();
     setup.template = template;

@@ -43,5 +43,5 @@ mod server;
 
 pub use error::Error;
 pub use options::{LOOPBACK_HOSTS, ServerOptions, read_keys};
-pub use sequences::{Feed, FeedError, OneSequence, Sequences, Wanted};
+pub use sequences::{Feed, FeedError, OneSequence, Sequences, Slots, Wanted};
 pub use server::{Server, Setup, Stop};

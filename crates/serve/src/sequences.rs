@@ -3,6 +3,7 @@
 //! A slot keeps the tokens that it was fed until it is rewound, so a later request that begins with
 //! the same tokens feeds only the rest.
 
+use ferrane_llm::decode::Decoder;
 use ferrane_llm::generate::NextLogits;
 
 /// Why tokens could not be fed.
@@ -92,5 +93,57 @@ impl Sequences for OneSequence<'_> {
 
     fn hidden(&self, _slot: usize) -> Option<&[f32]> {
         self.logits.hidden()
+    }
+}
+
+/// The sequences of a decoder: those that are fed one token each share a pass over the weights.
+pub struct Slots {
+    decoder: Decoder,
+    /// The normed residual stream after the last token of each slot; empty before the first.
+    hidden: Vec<Vec<f32>>,
+}
+
+impl Slots {
+    /// All slots of `decoder`.
+    pub fn new(decoder: Decoder) -> Slots {
+        let hidden = vec![Vec::new(); decoder.slots()];
+        Slots { decoder, hidden }
+    }
+}
+
+impl Sequences for Slots {
+    fn slots(&self) -> usize {
+        self.decoder.slots()
+    }
+
+    fn feed(&mut self, feeds: &[Feed<'_>], logits: &mut dyn FnMut(usize, usize, &[f32])) -> Result<(), FeedError> {
+        let (dim, vocab) = (self.decoder.config().dim, self.decoder.config().vocab);
+        let of = |wanted| feeds.iter().enumerate().filter(move |(_, feed)| feed.wanted == wanted);
+        for (index, feed) in of(Wanted::Each) {
+            self.decoder.feed_each(feed.slot, feed.tokens, &mut |at, row| logits(index, at, row))?;
+            let last = self.decoder.hidden().rchunks_exact(dim).next().unwrap_or_default();
+            self.hidden[feed.slot] = last.to_vec();
+        }
+        let ends: Vec<(usize, &[u32])> = of(Wanted::Last).map(|(_, feed)| (feed.slot, feed.tokens)).collect();
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let rows = self.decoder.feed_all(&ends)?;
+        for ((index, feed), row) in of(Wanted::Last).zip(rows.chunks_exact(vocab)) {
+            logits(index, feed.tokens.len().saturating_sub(1), row);
+        }
+        for ((slot, _), row) in ends.iter().zip(self.decoder.hidden().chunks_exact(dim)) {
+            self.hidden[*slot] = row.to_vec();
+        }
+        Ok(())
+    }
+
+    fn rewind(&mut self, slot: usize, len: usize) -> bool {
+        self.decoder.rewind(slot, len);
+        true
+    }
+
+    fn hidden(&self, slot: usize) -> Option<&[f32]> {
+        self.hidden.get(slot).map(Vec::as_slice).filter(|hidden| !hidden.is_empty())
     }
 }

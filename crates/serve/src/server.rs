@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use ferrane_device::Device;
 use ferrane_llm::chat::Template;
-use ferrane_llm::decode;
+use ferrane_llm::decode::{self, Decoder};
 use ferrane_llm::generate;
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampling;
@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::route::{self, Peer};
 use crate::schedule::{Phase, Queue, Scheduler};
-use crate::sequences::{OneSequence, Sequences};
+use crate::sequences::{OneSequence, Sequences, Slots};
 
 /// Time in which a client must send the head of a request, also of the next one on its connection.
 const HEAD_TIME: Duration = Duration::from_secs(75);
@@ -87,7 +87,10 @@ impl Server {
     ) -> Result<Server, Error> {
         let context = decode.context.unwrap_or(usize::MAX).min(model.config.max_seq);
         Server::with_sequences(model, context, setup, options, move |model| {
-            Ok(Box::new(OneSequence::new(model.next_logits(device.as_ref(), decode)?)))
+            Ok(match &device {
+                Some(device) => Box::new(Slots::new(Decoder::new(device, &model.config, &model.weights, decode)?)),
+                None => Box::new(OneSequence::new(model.next_logits(None, decode)?)),
+            })
         })
     }
 

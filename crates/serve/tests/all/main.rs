@@ -5,5 +5,6 @@ mod endpoints;
 mod limits;
 mod malformed;
 mod scripted;
+mod slots;
 mod sockets;
 mod streams;
