@@ -105,7 +105,9 @@ def embeddings(client, model):
     vectors = client.embeddings.create(model=model, input=["a cat", "a dog"]).data
     assert len(vectors) == 2 and abs(sum(v * v for v in vectors[0].embedding) - 1) < 1e-5
     same = client.embeddings.create(model=model, input="a cat", encoding_format="float").data[0].embedding
-    assert max(abs(a - b) for a, b in zip(same, vectors[0].embedding)) < 1e-6
+    # A device rounds to fp16 between programs, and what a slot holds already decides which programs
+    # run.
+    assert max(abs(a - b) for a, b in zip(same, vectors[0].embedding)) < 1e-2
     return f"{len(same)} elements"
 
 

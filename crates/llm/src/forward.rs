@@ -76,9 +76,9 @@ pub enum Error {
     /// A slot that does not exist, or is given twice.
     #[error("slot {slot} of a decoder with {slots} slots does not exist or was given twice")]
     Slot {
-        /// The slot.
+        /// The slot that the caller named, counted from 0.
         slot: usize,
-        /// Number of slots.
+        /// Slots of the decoder, as [`crate::decode::Options::slots`] set them.
         slots: usize,
     },
 }

@@ -40,7 +40,7 @@ impl Users {
             let ops = order.iter().map(|&id| (id, function.op(id)));
             ops.flat_map(|(id, op)| op.operands().map(move |v| (id, v.index()))).filter(|(_, v)| *v < values)
         };
-        // Each count is stored behind the place of its start, so that adding up gives the starts.
+        // Each count is stored one place after its value, so that adding up gives the starts.
         let mut starts = vec![0u32; values + 1];
         reads().for_each(|(_, value)| starts[value + 1] += 1);
         for value in 0..values {

@@ -85,7 +85,7 @@ pub struct DecodeReport {
 /// Several sequences that are decoded together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Batch {
-    /// Number of sequences.
+    /// Sequences that each step continues by one token.
     pub sequences: usize,
     /// Tokens per second of all sequences.
     pub decode: Spread,

@@ -46,8 +46,8 @@ pub struct Serve {
     /// Largest number of tokens of a prompt and its output; without it, the model's.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub context: Option<usize>,
-    /// Sequences that are computed together, 1 to 16; further ones wait. Each has its own caches of keys and
-    /// values. The fp32 reference has one.
+    /// Sequences that are computed together, 1 to 16; further ones wait. Each has its own caches of
+    /// keys and values. The fp32 reference has one.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub slots: u8,
     /// Where the kernels run.

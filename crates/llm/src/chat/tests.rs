@@ -190,7 +190,7 @@ fn messages_have_the_form_of_openai() {
     // The template gets arguments in the form that it takes.
     let objects =
         Template::new("{% for m in messages %}{{ m.tool_calls[0].function.arguments | tojson }}{% endfor %}").unwrap();
-    assert_eq!(objects.render(&[message.clone()], &[], false, &Map::new()).unwrap(), "{\"x\": 1}");
+    assert_eq!(objects.render(std::slice::from_ref(&message), &[], false, &Map::new()).unwrap(), "{\"x\": 1}");
     let text = "{% for m in messages if m.tool_calls %}{{ 'a' + m.tool_calls[0].function.arguments }}{% endfor %}";
     assert_eq!(Template::new(text).unwrap().render(&[message], &[], false, &Map::new()).unwrap(), "a{\"x\": 1}");
 }

@@ -58,8 +58,8 @@ pub struct Options {
     /// Largest number of positions in a sequence; `None`: the model's `max_seq`. Larger values are
     /// reduced to it.
     pub context: Option<usize>,
-    /// Number of sequences, each with its own caches, which are allocated when it is first used: 1 to
-    /// [`MAX_SLOTS`]; other values are changed to the nearest of these.
+    /// Number of sequences, each with its own caches, which are allocated when it is first used: 1
+    /// to [`MAX_SLOTS`]; other values are changed to the nearest of these.
     pub slots: usize,
 }
 
@@ -180,7 +180,7 @@ impl Decoder {
         self.slot_tokens(0)
     }
 
-    /// Number of sequences.
+    /// Number of sequences that the decoder can hold, at least 1.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -240,7 +240,8 @@ impl Decoder {
     }
 
     /// Continues the first sequence by tokens and returns the logits `[vocab]` of the one after
-    /// them. A sequence that would exceed the context continues with its last half, from position 0.
+    /// them. A sequence that would exceed the context continues with its last half, from position
+    /// 0.
     ///
     /// # Errors
     /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is
@@ -274,8 +275,8 @@ impl Decoder {
         Ok(&self.logits)
     }
 
-    /// Continues a slot's sequence by tokens, and calls `each` with the index and the logits `[vocab]`
-    /// of every one: what a text's likelihood needs.
+    /// Continues a slot's sequence by tokens, and calls `each` with the index and the logits
+    /// `[vocab]` of every one: what a text's likelihood needs.
     ///
     /// # Errors
     /// As [`Decoder::feed_all`]; [`Error::Length`] if the sequence would exceed the context. The
@@ -380,8 +381,8 @@ impl Decoder {
         Ok(self.kernels.len() - 1)
     }
 
-    /// The index of a program, compiled if necessary, with the surfaces of every layer bound and the
-    /// caches of the slots from `slot` on.
+    /// The index of a program, compiled if necessary, with the surfaces of every layer bound and
+    /// the caches of the slots from `slot` on.
     fn bound(&mut self, part: DecodeKernel, sizes: [usize; 3], slot: usize) -> Result<usize, Error> {
         let same = |(s, kernel): &(DecodeShape, WindowKernel)| {
             (kernel.part(), [s.queries, s.slots, s.cached]) == (part, sizes)

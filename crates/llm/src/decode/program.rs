@@ -14,8 +14,8 @@
 //! | `kvDecode` | `x` normed rows, `wqkv`, `rope`; `bias`, `gain` | the keys `[kv_dim]` and values `[kv_dim]` of the window |
 //!
 //! `attnDecode` also exists for several sequences, one position of each: row `i` of the window
-//! belongs to the sequence in slot `i`, whose caches are `keys`, `keys1`, … and `values`, `values1`,
-//! …. Only the attention itself is computed for each sequence alone.
+//! belongs to the sequence in slot `i`, whose caches are `keys`, `keys1`, … and `values`,
+//! `values1`, …. Only the attention itself is computed for each sequence alone.
 //!
 //! With int8 weights each matrix `w…` has a second input `u…` `[1, 1, 1, out]`, see
 //! [`super::quantize`].
@@ -513,8 +513,9 @@ impl Build<'_> {
     }
 
     /// Attention of a sequence's queries `[1, heads, own, head_dim]` over its cache and its own
-    /// keys and values `[1, kv_heads, own, head_dim]`. The query heads of a kv head are adjacent, so
-    /// `[1, heads, own, n]` is `[1, kv_heads, ratio · own, n]` and keys and values are not repeated.
+    /// keys and values `[1, kv_heads, own, head_dim]`. The query heads of a kv head are adjacent,
+    /// so `[1, heads, own, n]` is `[1, kv_heads, ratio · own, n]` and keys and values are not
+    /// repeated.
     fn attend_slot(&mut self, slot: usize, [q, k, v]: [ValueId; 3], mask: ValueId) -> OpResult {
         let (shape, c) = (self.shape, &self.shape.config);
         let (t, hd, heads, kv_heads) = (shape.own(), c.head_dim, c.heads, c.kv_heads);

@@ -115,9 +115,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// Computes the tokens of a slot that are not in its caches yet, and calls `each` with the index
-    /// and the logits of every one. Without `each`, the first row of `stream` then holds the residual
-    /// stream of the last one after the last layer.
+    /// Computes the tokens of a slot that are not in its caches yet, and calls `each` with the
+    /// index and the logits of every one. Without `each`, the first row of `stream` then holds the
+    /// residual stream of the last one after the last layer.
     pub(super) fn catch_up_one(&mut self, slot: usize, mut each: Option<Each<'_>>) -> Result<(), Error> {
         let begin = self.slots[slot].done;
         loop {
@@ -156,8 +156,8 @@ impl Decoder {
     }
 
     /// Runs one window, the next `count` tokens of a slot, and appends their keys and values to the
-    /// caches. If only the end of the sequence is wanted, other tokens skip what the last layer does
-    /// after its keys and values.
+    /// caches. If only the end of the sequence is wanted, other tokens skip what the last layer
+    /// does after its keys and values.
     fn window(
         &mut self,
         slot: usize,
@@ -189,8 +189,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Runs one window of the next token of each of these slots, as rows of a window of `slots`, and
-    /// computes their rows of the logits.
+    /// Runs one window of the next token of each of these slots, as rows of a window of `slots`,
+    /// and computes their rows of the logits.
     fn step(&mut self, of: &[(usize, usize)], slots: usize) -> Result<(), Error> {
         let mut longest = 0;
         for &(slot, _) in of {
@@ -298,8 +298,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Computes logits and the normed rows that they come from: each pair is a row of the stream and
-    /// its row of the results.
+    /// Computes logits and the normed rows that they come from: each pair is a row of the stream
+    /// and its row of the results.
     fn classify(&mut self, of: &[(usize, usize)]) -> Result<(), Error> {
         let Config { dim, vocab, norm_eps, .. } = self.config;
         let norm = Norm { gain: &self.norm, eps: norm_eps };

@@ -394,8 +394,8 @@ impl WindowKernel {
         })
     }
 
-    /// Runs a layer over the caches of a slot and calls `read(words, stride)` on the output; `stride`
-    /// is the row stride in words.
+    /// Runs a layer over the caches of a slot and calls `read(words, stride)` on the output;
+    /// `stride` is the row stride in words.
     pub(super) fn run(
         &self,
         slot: usize,

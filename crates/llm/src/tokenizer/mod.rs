@@ -333,8 +333,8 @@ impl Tokenizer {
     }
 
     /// The ids that precede a text: what the post-processor of a `tokenizer.json` puts there, or
-    /// what `add_bos_token` of a `tokenizer_config.json` or a GGUF file says; otherwise the id that begins a
-    /// sequence, if there is one.
+    /// what `add_bos_token` of a `tokenizer_config.json` or a GGUF file says; otherwise the id that
+    /// begins a sequence, if there is one.
     pub fn begin(&self) -> &[u32] {
         &self.begin
     }

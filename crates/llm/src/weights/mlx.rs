@@ -83,7 +83,7 @@ impl<'a> Matrix<'a> {
     /// Computes a part of the values in fp32, which begins and ends with a row.
     pub(super) fn read_part(&self, part: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
         let (begin, rows) = (part.start / self.columns, part.end / self.columns);
-        if part.start % self.columns != 0
+        if !part.start.is_multiple_of(self.columns)
             || rows > self.rows
             || out.len() != (rows.saturating_sub(begin)) * self.columns
         {

@@ -130,8 +130,8 @@ fn hardware_numerics_take_both_types() {
 /// A turn of a schedule: the slots that are continued, and by how many tokens.
 type Turn = &'static [(usize, usize)];
 
-/// Sequences of different lengths that begin at different times, go on alone and together, in any
-/// order of slots, across the ends of caches.
+/// Sequences of different lengths that begin at different times, continue alone and together, in
+/// any order of slots, across the ends of caches.
 const TURNS: &[Turn] = &[
     &[(0, 5)],
     &[(0, 1), (2, 40)],
@@ -186,7 +186,7 @@ fn sequences_are_rewound_and_copied_without_computing_them_again() {
     decoder.feed(&tokens[..50]).unwrap();
     decoder.copy(0, 2, 45).unwrap();
     assert_eq!(decoder.slot_tokens(2), &tokens[..45]);
-    // The sequences go on differently: none sees what another wrote.
+    // The sequences continue differently: none sees what another wrote.
     decoder.rewind(0, 48);
     let mut other = tokens[..45].to_vec();
     for next in [3, 8, 4] {
@@ -226,7 +226,7 @@ fn every_token_has_its_logits_if_all_are_wanted() {
             assert!(worst < CLOSE, "{count} {config:?}: {worst}");
             at += count;
         }
-        // The sequence goes on as one that was fed whole; a text beyond the context is refused.
+        // The sequence continues as one that was fed whole; a text beyond the context is refused.
         let refused = decoder.feed_each(1, &tokens[..11], &mut |_, _| panic!("nothing is computed"));
         assert!(matches!(refused, Err(Error::Length { found: 351, seq: 350 })), "{refused:?}");
         decoder.rewind(1, 339);
