@@ -111,7 +111,11 @@ impl Server {
     {
         options.check()?;
         let tokenizer = model.tokenizer().map_err(generate::Error::from)?;
-        let ends = tokenizer.bos().into_iter().chain(tokenizer.eos()).chain(model.generation.stop.iter().copied());
+        let ends = tokenizer
+            .bos()
+            .into_iter()
+            .chain(tokenizer.ends().iter().copied())
+            .chain(model.generation.stop.iter().copied());
         let stop_ids = setup.stop_ids.unwrap_or_else(|| ends.collect());
         let defaults = setup.sampling.unwrap_or_else(|| model.generation.apply(Sampling::default()));
         let stem = model.path.file_stem().map(|name| name.to_string_lossy().into_owned());

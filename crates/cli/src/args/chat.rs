@@ -76,10 +76,10 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Generate {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
-    /// Tokenizer; the folder of a run and a Hugging Face folder contain one.
+    /// Tokenizer; the folder of a run, a Hugging Face folder and a .gguf contain one.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
     /// Text to continue; without it, a new text.
@@ -122,7 +122,7 @@ Examples:
 The model's chat template writes the conversation as the model was trained to read it. A control token that you type,
 such as <|im_end|>, stays text.")]
 pub struct Chat {
-    /// Model: a Hugging Face folder, or another one with --template.
+    /// Model: a Hugging Face folder, a .gguf, or another one with --template.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// Tokenizer; a Hugging Face folder contains one.

@@ -22,7 +22,7 @@ Clients of OpenAI's API work with the address http://127.0.0.1:8080/v1:
 Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /health, /metrics, and / for the chat page.
 Ctrl-C lets running requests finish, at most --grace seconds; a second one ends at once. docs/serve.md has more.")]
 pub struct Serve {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder.
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// Address to listen on. Other computers reach 0.0.0.0 or [::]; use --api-key-file then.

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
+use ferrane_gguf::{File, MetadataValue};
 use serde_json::{Map, Value as Json};
 
 use super::{DEFAULT, Error, Template};
+use crate::weights::gguf;
 
 /// The special tokens of a `tokenizer_config.json` that templates may print.
 const TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 impl Template {
-    /// The template of a model's folder, with the model's special tokens; `None` if there is none.
-    /// `path` may also be a file in the folder. As in `transformers`, `chat_template.jinja` (with
+    /// The template in the metadata of a GGUF file or in a model's folder, with the model's special
+    /// tokens; `None` if there is none. `path` may also be a file in the folder. As in `transformers`, `chat_template.jinja` (with
     /// further ones in `additional_chat_templates`) is preferred to `chat_template.json`, and that
     /// to the `tokenizer_config.json`, which has one template or a list of named ones.
     ///
@@ -19,6 +21,9 @@ impl Template {
     /// [`Error::Io`], [`Error::Format`] for damaged files, [`Error::Syntax`].
     pub fn find(path: impl AsRef<Path>) -> Result<Option<Template>, Error> {
         let path = path.as_ref();
+        if let Some(template) = in_gguf(path)? {
+            return Ok(Some(template));
+        }
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or(Json::Null);
         let mut sources = Vec::new();
@@ -37,6 +42,34 @@ impl Template {
         }
         Ok(Some(Template::from_named(sources)?.with_tokens(special_tokens(&config))))
     }
+}
+
+/// The templates in the metadata of a GGUF file, or of the only one of a folder.
+fn in_gguf(path: &Path) -> Result<Option<Template>, Error> {
+    let wrong = |e: ferrane_gguf::Error| Error::Format { path: path.to_path_buf(), message: e.to_string() };
+    let io = |source| Error::Io { path: path.to_path_buf(), source };
+    let file = match path.is_file() && File::recognize(path).map_err(io)? {
+        true => File::open(path),
+        false => match gguf::only_file(path) {
+            Some(file) => File::open(file),
+            None => return Ok(None),
+        },
+    };
+    let file = file.map_err(wrong)?;
+    let Some(default) = gguf::chat_template(&file, None) else { return Ok(None) };
+    let names = file.get("tokenizer.chat_templates").and_then(MetadataValue::as_array).and_then(|list| list.strings());
+    let more = names.unwrap_or_default().iter().filter(|name| *name != DEFAULT);
+    let more = more.filter_map(|name| Some((name.clone(), gguf::chat_template(&file, Some(name))?.to_string())));
+    let sources = std::iter::once((DEFAULT.to_string(), default.to_string())).chain(more);
+    let tokens = file.get("tokenizer.ggml.tokens").and_then(MetadataValue::as_array).and_then(|list| list.strings());
+    let special = |(key, id): (&str, &str)| {
+        let id = file.get(&format!("tokenizer.ggml.{id}_token_id"))?.as_u64()?;
+        let token = tokens?.get(usize::try_from(id).ok()?)?;
+        Some((format!("{key}_token"), Json::from(token.as_str())))
+    };
+    let ids = [("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")];
+    let special = ids.into_iter().filter_map(special).collect();
+    Ok(Some(Template::from_named(sources)?.with_tokens(special)))
 }
 
 /// The special tokens that a `tokenizer_config.json` states, as strings or as objects with

@@ -177,6 +177,37 @@ fn templates_are_found_in_the_files_of_a_model() {
 }
 
 #[test]
+fn a_gguf_file_has_templates_and_their_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let save = |metadata: &[(&str, ferrane_gguf::MetadataValue)]| {
+        let mut writer = ferrane_gguf::Writer::new();
+        metadata.iter().for_each(|(key, value)| writer.metadata(key, value.clone()).unwrap());
+        writer.save(&path).unwrap();
+    };
+    save(&[("tokenizer.ggml.tokens", vec!["<unk>".to_string(), "<s>".into()].into())]);
+    assert!(Template::find(&path).unwrap().is_none());
+    save(&[
+        ("tokenizer.ggml.tokens", vec!["<unk>".to_string(), "<s>".into()].into()),
+        ("tokenizer.ggml.bos_token_id", 1u32.into()),
+        ("tokenizer.ggml.eos_token_id", 9u32.into()),
+        ("tokenizer.ggml.unknown_token_id", 0u32.into()),
+        ("tokenizer.chat_template", "{{ bos_token }}d{{ eos_token is defined }}{{ unk_token }}".into()),
+        ("tokenizer.chat_templates", vec!["tool_use".to_string(), "absent".into()].into()),
+        ("tokenizer.chat_template.tool_use", "t{{ tools | length }}".into()),
+    ]);
+    let hello = [Message::new("user", "a")];
+    // The file, or the folder whose only GGUF file it is.
+    for place in [path.as_path(), folder.path()] {
+        let template = Template::find(place).unwrap().unwrap();
+        let render = |tools: &[Json]| template.render(&hello, tools, false, &Map::new()).unwrap();
+        assert_eq!((render(&[]).as_str(), render(&[json!({})]).as_str()), ("<s>dFalse<unk>", "t1"));
+    }
+    std::fs::write(&path, b"GGUF\x03\0\0\0").unwrap();
+    assert!(matches!(Template::find(&path), Err(Error::Format { .. })));
+}
+
+#[test]
 fn messages_have_the_form_of_openai() {
     let given = json!({"role": "assistant", "content": null, "tool_calls": [
         {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}], "reasoning_content": "r"});
