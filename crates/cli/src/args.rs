@@ -57,6 +57,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
+    /// Write a model as a Core ML package that an app loads.
+    Export(Export),
     /// List the devices that this build knows.
     Devices(Devices),
     /// Describe this computer, and measure what its engine allows.
@@ -156,6 +158,21 @@ pub enum WeightsType {
     Fp16,
     /// int8, symmetric, with a scale for each output channel.
     Int8,
+}
+
+/// How the matrices of an exported model are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportWeights {
+    /// fp16 values.
+    Fp16,
+    /// int8, symmetric, with a scale for each output channel.
+    Int8,
+    /// int4, symmetric, with a scale for each block of 32 weights.
+    Int4,
+    /// A palette of 16 values for each matrix.
+    Palette4,
+    /// A palette of 64 values for each matrix.
+    Palette6,
 }
 
 /// What the classifier and the loss run over.
@@ -291,6 +308,46 @@ pub struct Eval {
     #[command(flatten)]
     pub device: DeviceArg,
     /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane export`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane export models/llama -o llama.mlpackage
+  ferrane export models/llama -o small.mlpackage --weights palette6 --context 1024
+  ferrane check --machine m4-macos15-coreml llama.mlpackage
+
+The package (iOS 18, macOS 15) has two functions over the same weights. `prefill` takes a window of a prompt, `decode` one token; both
+keep keys and values in the states `key_cache` and `value_cache`:
+  input_ids    int32 [1, tokens]   the ids; the last window of a prompt is filled up with any id
+  current_pos  int32 [1]           the number of positions before them; with the tokens at most --context
+  last_index   int32 [1]           only prefill: which of the tokens the logits belong to
+  logits       fp16                the logits of the next token, in the order of the ids
+docs/export.md has programs in Swift and Python that use it.")]
+pub struct Export {
+    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder. The
+    /// tokenizer and the chat template of a folder become metadata of the package.
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// The package to write, a .mlpackage.
+    #[arg(long, short, value_name = "OUT")]
+    pub output: PathBuf,
+    /// How matrices are stored; with all but fp16 the embedding and the classifier are int8.
+    #[arg(long, value_enum, default_value = "fp16")]
+    pub weights: ExportWeights,
+    /// Positions in the caches, a multiple of --prefill [default: up to 2048, as the model has].
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub context: Option<usize>,
+    /// Tokens in a window of a prompt [default: 64, or less for a shorter context].
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub prefill: Option<usize>,
+    /// Replace a package that exists; without it that is an error.
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON object about what was written.
     #[arg(long)]
     pub json: bool,
 }

@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use ferrane::ModelError;
-use ferrane::llm::{chat, config, generate, model, sample};
+use ferrane::llm::{chat, config, export, generate, model, sample};
 use ferrane::mil::grad::GradError;
 use ferrane::mil::package::PackageError;
 use ferrane::train::session::{SessionError, SessionOptions};
@@ -33,6 +33,9 @@ const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
 /// Limits of a server whose flags have other names than their fields.
 const SERVER: [(&str, &str); 3] = [("body", "max-body"), ("request_time", "timeout"), ("origins", "allow-origin")];
 
+/// Option fields of `export` that a session does not have.
+const EXPORT: [&str; 2] = ["context", "prefill"];
+
 /// The message of an error, with flags instead of field names if it is an error of models or
 /// training.
 pub fn spell(error: &(dyn Error + 'static)) -> String {
@@ -52,13 +55,14 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
         || error.is::<config::Error>()
         || error.is::<sample::Error>()
         || error.is::<chat::ChatError>()
+        || error.is::<export::Error>()
         || error.is::<ferrane_perf::Error>();
     if !of_options {
         return text;
     }
     let options = serde_json::to_value(SessionOptions::default()).unwrap_or_default();
     let fields = options.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
-    let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH);
+    let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH).chain(EXPORT);
     names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
 }
 

@@ -26,6 +26,7 @@ mod doctor;
 mod error;
 mod eval;
 mod explain;
+mod export;
 mod files;
 mod flags;
 mod fmt;
@@ -88,6 +89,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Chat(args) => chat::run(*args),
         Command::Serve(args) => serve::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Export(args) => export::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Classes(args) => classes::run(args),

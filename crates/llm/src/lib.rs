@@ -32,6 +32,8 @@
 //! programs a layer for one token or a window of tokens, with keys and values in surfaces. [`norm`]
 //! and the classifier run on the CPU.
 //!
+//! [`export`](mod@export) writes a whole model as a package for Core ML.
+//!
 //! [`reference`](mod@reference) is the oracle: the same model in plain fp32, without a device.
 //!
 //! # Text
@@ -48,6 +50,7 @@ pub mod config;
 pub mod cost;
 pub mod decode;
 pub mod evaluate;
+pub mod export;
 pub mod forward;
 pub mod generate;
 pub mod generation_config;

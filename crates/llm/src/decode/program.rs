@@ -375,7 +375,7 @@ impl Build<'_> {
         let h3 = self.slice("h3", both, [0, 0, 0, hidden], [1, 1, t, hidden])?;
         let turn = match c.activation {
             Activation::Silu => h1,
-            Activation::GeluTanh => self.gelu_inner(h1)?,
+            Activation::GeluTanh => ops::gelu_inner(&mut self.b, h1)?,
         };
         let sig = self.b.sigmoid("sig", turn)?;
         let active = self.b.mul("silu", h1, sig)?;
@@ -383,18 +383,6 @@ impl Build<'_> {
         let out = self.linear("ffn", gate, DecodeMatrix::W2, 0..dim)?;
         let out = self.reshape(OUTPUT, out, [1, t, 1, dim])?;
         self.b.finish(&[(OUTPUT, out)])
-    }
-
-    /// The value whose sigmoid, times `x`, is GELU in its approximation by tanh: `(1 + tanh u) / 2`
-    /// is the sigmoid of `2u`, and `2u = x · 2√(2/π) · (1 + 0.044715 · x²)`. A square beyond fp16
-    /// is infinite, and the sigmoid is then 0 or 1 as it must be.
-    fn gelu_inner(&mut self, x: ValueId) -> OpResult {
-        let slope = (8.0 / std::f32::consts::PI).sqrt();
-        let squares = self.b.mul("gelu_squares", x, x)?;
-        let steep = self.b.scale("gelu_steep", squares, 0.044_715 * slope)?;
-        let slope = self.b.scalar_like(steep, slope)?;
-        let slope = self.b.add("gelu_slope", steep, slope)?;
-        self.b.mul("gelu_inner", x, slope)
     }
 
     fn attention(mut self) -> Result<Program, MilError> {

@@ -34,3 +34,15 @@ pub(crate) fn head_norm(b: &mut Builder, config: &Config, name: &str, x: ValueId
     let normed = b.mul(&format!("{name}_normed"), x, rms)?;
     b.mul(&format!("{name}_gained"), normed, gain)
 }
+
+/// The value whose sigmoid, times `x`, is GELU in its approximation by tanh: `(1 + tanh u) / 2` is
+/// the sigmoid of `2u`, and `2u = x · 2√(2/π) · (1 + 0.044715 · x²)`. A square beyond fp16 is
+/// infinite, and the sigmoid is then 0 or 1 as it must be.
+pub(crate) fn gelu_inner(b: &mut Builder, x: ValueId) -> OpResult {
+    let slope = (8.0 / std::f32::consts::PI).sqrt();
+    let squares = b.mul("gelu_squares", x, x)?;
+    let steep = b.scale("gelu_steep", squares, 0.044_715 * slope)?;
+    let slope = b.scalar_like(steep, slope)?;
+    let slope = b.add("gelu_slope", steep, slope)?;
+    b.mul("gelu_inner", x, slope)
+}

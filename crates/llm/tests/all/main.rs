@@ -7,6 +7,7 @@ mod chat;
 mod checkpoints;
 mod decode;
 mod device;
+mod export;
 mod families;
 mod formats;
 mod gguf;

@@ -220,6 +220,22 @@ impl Description {
         own.chain(m.user_defined.iter().map(|e| (e.key.as_str(), e.value.as_str()))).collect()
     }
 
+    /// Adds entries to the metadata that the author defines, which an app reads by their keys; an
+    /// entry with a key that is there already comes after it.
+    #[must_use]
+    pub fn with_metadata<K: Into<String>, V: Into<String>>(
+        mut self,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let entry = |(key, value): (K, V)| proto::StringEntry { key: key.into(), value: value.into() };
+        let metadata = proto::Metadata { user_defined: entries.into_iter().map(entry).collect(), ..Default::default() };
+        // Concatenated messages are merged, and what is not shown here stays.
+        let note = proto::ModelDescription { metadata: Some(metadata.clone()), ..Default::default() };
+        self.bytes.extend_from_slice(&note.encode_to_vec());
+        self.message.metadata.get_or_insert_default().user_defined.extend(metadata.user_defined);
+        self
+    }
+
     /// Version and dialect of the text of the program that this describes: as noted in the
     /// metadata, otherwise as Apple's compiler prints its opset (coreml-containers §4).
     pub(super) fn text_form(&self, program: &Program) -> ((u32, u32), Dialect) {
