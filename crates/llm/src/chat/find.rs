@@ -13,9 +13,10 @@ const TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "
 
 impl Template {
     /// The template in the metadata of a GGUF file or in a model's folder, with the model's special
-    /// tokens; `None` if there is none. `path` may also be a file in the folder. As in `transformers`, `chat_template.jinja` (with
-    /// further ones in `additional_chat_templates`) is preferred to `chat_template.json`, and that
-    /// to the `tokenizer_config.json`, which has one template or a list of named ones.
+    /// tokens; `None` if there is none. `path` may also be a file in the folder. As in
+    /// `transformers`, `chat_template.jinja` (with further ones in `additional_chat_templates`) is
+    /// preferred to `chat_template.json`, and that to the `tokenizer_config.json`, which has one
+    /// template or a list of named ones.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Format`] for damaged files, [`Error::Syntax`].

@@ -37,7 +37,7 @@ pub enum WeightEncoding {
 }
 
 impl WeightEncoding {
-    /// Every form.
+    /// All encodings, in the order in which the command lists them.
     pub const ALL: [WeightEncoding; 5] = [
         WeightEncoding::Fp16,
         WeightEncoding::Int8,

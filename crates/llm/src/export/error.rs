@@ -23,7 +23,7 @@ pub enum Error {
     Option {
         /// Name of the option.
         option: &'static str,
-        /// The value found.
+        /// The number that was given, or that the model implies.
         value: usize,
         /// The violated condition, as a clause after the value.
         reason: String,

@@ -1,4 +1,4 @@
-//! What an app needs beside the weights: the tokenizer, the chat template, the sizes.
+//! What an app needs in addition to the weights: the tokenizer, the chat template, the sizes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,14 @@ const MOST: u64 = 12 << 20;
 /// Files of a model's folder that a package carries, each under its name.
 const FILES: [&str; 4] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
-/// Entries of the metadata from the folder of a model, and the files that are left out, each with
-/// the reason.
-pub(super) fn of_folder(path: &Path) -> Result<(Vec<(String, String)>, Vec<String>), Error> {
+/// What the folder of a model gives to the metadata.
+pub(super) struct FolderMetadata {
+    pub(super) entries: Vec<(String, String)>,
+    /// Files that are not among the entries, each with the reason.
+    pub(super) left_out: Vec<String>,
+}
+
+pub(super) fn of_folder(path: &Path) -> Result<FolderMetadata, Error> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let (mut entries, mut left) = (Vec::new(), Vec::new());
     let mut room = MOST;
@@ -44,7 +49,7 @@ pub(super) fn of_folder(path: &Path) -> Result<(Vec<(String, String)>, Vec<Strin
             left.push(format!("{name} is not text; ship it next to the package"));
         }
     }
-    Ok((entries, left))
+    Ok(FolderMetadata { entries, left_out: left })
 }
 
 /// The template in a `tokenizer_config.json`: a text, or the one named `default` in a list.

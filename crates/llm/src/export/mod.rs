@@ -42,8 +42,8 @@ use crate::model::Model;
 use crate::weights::Weights;
 pub use encoding::WeightEncoding;
 pub use error::Error;
-use program::Window;
-use store::Store;
+use program::CallShape;
+use store::StoredModel;
 
 /// Name of the function for one token.
 pub const DECODE: &str = "decode";
@@ -102,10 +102,10 @@ impl Exported {
 /// # Errors
 /// As [`export_weights`]; [`Error::Io`] if a file of the folder cannot be read.
 pub fn export(model: &Model, options: &Options, progress: &mut dyn FnMut(usize)) -> Result<Exported, Error> {
-    let (entries, left_out) = metadata::of_folder(&model.path)?;
+    let metadata = metadata::of_folder(&model.path)?;
     let mut exported = export_weights(&model.config, &model.weights, options, progress)?;
-    exported.description = exported.description.with_metadata(entries);
-    exported.left_out = left_out;
+    exported.description = exported.description.with_metadata(metadata.entries);
+    exported.left_out = metadata.left_out;
     Ok(exported)
 }
 
@@ -127,13 +127,13 @@ pub fn export_weights(
         return Err(Error::Unsupported { reason: format!("{reason}; the fp32 reference runs it") });
     }
     let (context, prefill) = sizes(config, options)?;
-    let store = Store::new(config, weights, options.weights, progress)?;
+    let store = StoredModel::new(config, weights, options.weights, progress)?;
     let mut functions = Vec::new();
     let mut records = store.records.clone();
     let mut whole = None;
     for (name, tokens) in [(DECODE, 1), (PREFILL, prefill)] {
         let mil = |source| Error::Mil { function: name, source };
-        let made = program::function(config, Window { context, tokens }, &store, records, name).map_err(mil)?;
+        let made = program::function(config, CallShape { context, tokens }, &store, records, name).map_err(mil)?;
         functions.extend(made.functions.iter().cloned());
         records = made.weights.clone();
         whole = Some(made);

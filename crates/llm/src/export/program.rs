@@ -21,7 +21,7 @@ use ferrane_mil::{
 };
 use half::f16;
 
-use super::store::{Matrix, Store, StoredLayer, Vector, ints};
+use super::store::{Matrix, StoredLayer, StoredModel, Vector, ints};
 use crate::config::{Activation, AttentionKind, Config};
 use crate::kernels::ops::{self, OpResult, int};
 use crate::kernels::{MASKED, causal_mask};
@@ -45,7 +45,7 @@ const LEAST: f32 = 9.765_625e-4;
 
 /// The sizes of a function.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
+pub(super) struct CallShape {
     /// Positions in the caches.
     pub(super) context: usize,
     /// Tokens of a call.
@@ -62,9 +62,9 @@ struct Shared {
 }
 
 /// A function that is being built.
-struct Graph<'a> {
+struct FunctionBuild<'a> {
     config: &'a Config,
-    window: Window,
+    window: CallShape,
     b: Builder,
     /// The caches of all layers as they were at the start.
     caches: [ValueId; 2],
@@ -73,12 +73,12 @@ struct Graph<'a> {
 /// Adds a function to the records that are in `program`, or to those of the store.
 pub(super) fn function(
     config: &Config,
-    window: Window,
-    store: &Store,
+    window: CallShape,
+    store: &StoredModel,
     records: ferrane_mil::Weights,
     name: &str,
 ) -> Result<Program, MilError> {
-    let Window { context, tokens } = window;
+    let CallShape { context, tokens } = window;
     let mut b = Builder::over(name, Opset::IOS18, records);
     let position = b.input(CURRENT_POS, Type::tensor(DataType::Int32, &[1]))?;
     let ids = b.input(INPUT_IDS, Type::tensor(DataType::Int32, &[1, tokens]))?;
@@ -91,7 +91,7 @@ pub(super) fn function(
     let states = [state(&mut b, KEY_CACHE)?, state(&mut b, VALUE_CACHE)?];
     let read = |b: &mut Builder, name: &str, state: ValueId| b.op(op::READ_STATE, name, [("input", state.into())]);
     let caches = [read(&mut b, "keys_before", states[0])?, read(&mut b, "values_before", states[1])?];
-    let mut g = Graph { config, window, b, caches };
+    let mut g = FunctionBuild { config, window, b, caches };
 
     let mut x = g.embedding(store, ids)?;
     let shared = config.attention_kinds().into_iter().map(|kind| g.shared(kind, position));
@@ -113,9 +113,9 @@ pub(super) fn function(
     g.b.finish(&[(LOGITS, logits)])
 }
 
-impl Graph<'_> {
+impl FunctionBuild<'_> {
     /// The rows of the tokens in the embedding, `[1, dim, 1, tokens]`.
-    fn embedding(&mut self, store: &Store, ids: ValueId) -> OpResult {
+    fn embedding(&mut self, store: &StoredModel, ids: ValueId) -> OpResult {
         let table = store.embed.table(&mut self.b, "embed")?;
         let rows = self.b.gather("embed_rows", table, ids, 0)?;
         let columns = self.b.transpose("embed_columns", rows, &[0, 2, 1])?;
@@ -156,7 +156,7 @@ impl Graph<'_> {
 
     /// Mask and rotation of a kind of attention.
     fn shared(&mut self, kind: AttentionKind, position: ValueId) -> Result<Shared, MilError> {
-        let Window { context, tokens } = self.window;
+        let CallShape { context, tokens } = self.window;
         let reach = self.config.window(kind);
         // Column c of the table is the key at distance c − context from the first token.
         let seen =
@@ -301,7 +301,7 @@ impl Graph<'_> {
         shared: &Shared,
         x: ValueId,
     ) -> Result<(ValueId, ValueId, ValueId), MilError> {
-        let (c, Window { context, tokens }) = (self.config, self.window);
+        let (c, CallShape { context, tokens }) = (self.config, self.window);
         let (heads, kv_heads, head) = (c.heads, c.kv_heads, c.head_dim);
         let (tall, seen) = (c.gqa_ratio() * tokens, context + tokens);
         let of = |part: &str| format!("l{index}_{part}");
@@ -351,7 +351,7 @@ impl Graph<'_> {
         rows: &[ValueId],
         position: ValueId,
     ) -> Result<(), MilError> {
-        let (c, Window { tokens, .. }) = (self.config, self.window);
+        let (c, CallShape { tokens, .. }) = (self.config, self.window);
         let of = |part: &str| format!("{name}_{part}");
         let rows = self.b.concat(&of("new"), rows, 0)?;
         let begin = self.place(&of("begin"), position, 2)?;
@@ -364,7 +364,7 @@ impl Graph<'_> {
     }
 
     /// The logits of one token, `[parts, vocab / parts]`.
-    fn logits(&mut self, store: &Store, mut x: ValueId, last: Option<ValueId>) -> OpResult {
+    fn logits(&mut self, store: &StoredModel, mut x: ValueId, last: Option<ValueId>) -> OpResult {
         if let Some(last) = last {
             let begin = self.place("last_place", last, 3)?;
             let size = ints(&[1, self.config.dim, 1, 1]);

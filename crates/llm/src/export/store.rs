@@ -99,7 +99,7 @@ pub(super) struct StoredLayer {
 }
 
 /// The weights of a model.
-pub(super) struct Store {
+pub(super) struct StoredModel {
     pub(super) records: Records,
     pub(super) embed: Matrix,
     pub(super) layers: Vec<StoredLayer>,
@@ -115,14 +115,14 @@ pub(super) fn parts(vocab: usize) -> usize {
     (least..=MOST_PARTS).find(|parts| vocab.is_multiple_of(*parts)).unwrap_or(1)
 }
 
-impl Store {
+impl StoredModel {
     /// Encodes the weights; `progress` is called with the number of layers that are done.
     pub(super) fn new(
         config: &Config,
         weights: &Weights,
         encoding: WeightEncoding,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Store, Error> {
+    ) -> Result<StoredModel, Error> {
         let mut made = Maker { records: Records::new(), encoding };
         let (dim, tables) = (config.dim, encoding.of_tables());
         let embed = made.matrix("embed", &weights.embed, dim, tables)?;
@@ -138,7 +138,7 @@ impl Store {
         let part = |rows: &[f32]| made.matrix("classifier", rows, dim, tables);
         let rows = config.vocab / parts * dim;
         let classifier = classifier.map(|all| all.chunks(rows.max(1)).map(part).collect()).transpose()?;
-        Ok(Store { embed, layers, norm, classifier: classifier.unwrap_or_default(), records: made.records })
+        Ok(StoredModel { embed, layers, norm, classifier: classifier.unwrap_or_default(), records: made.records })
     }
 
     /// The parts of the classifier, which may be the embedding.
