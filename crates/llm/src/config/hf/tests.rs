@@ -222,6 +222,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("embedding_multiplier", json!(12.0), "embedding_multiplier: 12.0 is not known"),
         ("query_pre_attn_scalar", json!(256), "query_pre_attn_scalar"),
         ("quantization_config", json!({"bits": 4}), "quantization_config"),
+        ("quantization_config", json!({"group_size": 64, "quant_method": "gptq"}), "quantization_config"),
         ("qk_norm", json!(true), "qk_norm"),
         ("full_attn_mod", json!(2), "full_attn_mod"),
     ];
