@@ -160,6 +160,17 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: usize) -> Result<Metadata, Erro
     Ok((metadata, keys))
 }
 
+/// The number of values of a tensor, if no product of its extents overflows. An extent of zero does
+/// not excuse the others: whether they overflow must not depend on their order.
+pub(crate) fn value_count(extents: impl Iterator<Item = u64>) -> Option<u64> {
+    let (mut count, mut zero) = (1u64, false);
+    for extent in extents {
+        zero |= extent == 0;
+        count = count.checked_mul(extent.max(1))?;
+    }
+    Some(if zero { 0 } else { count })
+}
+
 /// A tensor as the file lists it.
 struct Listed {
     name: String,
@@ -188,8 +199,7 @@ impl Listed {
         let ty = TensorType::from_id(id)
             .ok_or_else(|| cursor.invalid(&what, at, format!("its type {id} is unknown to this version")))?;
         let offset = cursor.u64(&what)?;
-        let count = extents.iter().try_fold(1u64, |n, &extent| n.checked_mul(extent));
-        let sizes = count.and_then(|n| Some((usize::try_from(n).ok()?, ty.bytes(n)?)));
+        let sizes = value_count(extents.iter().copied()).and_then(|n| Some((usize::try_from(n).ok()?, ty.bytes(n)?)));
         let Some((elements, bytes)) = sizes else {
             return Err(cursor.invalid(&what, at, format!("the extents {extents:?} overflow")));
         };
@@ -202,7 +212,7 @@ impl Listed {
             );
             return Err(cursor.invalid(&what, at, reason));
         }
-        // An extent may exceed usize only if another one is zero.
+        // A narrow usize may not hold an extent that lies next to a zero.
         let shape = extents.iter().rev().map(|&n| usize::try_from(n)).collect::<Result<Vec<_>, _>>();
         let shape = shape.map_err(|_| cursor.invalid(&what, at, format!("the extents {extents:?} overflow")))?;
         Ok(Listed { name, ty, shape, elements, bytes, offset })

@@ -1,6 +1,6 @@
 //! Writing of files, version 3.
 
-use crate::header::{ALIGNMENT, ALIGNMENT_KEY};
+use crate::header::{ALIGNMENT, ALIGNMENT_KEY, value_count};
 use crate::{Array, Error, MAGIC, MetadataValue, TensorType};
 use ferrane_host::fs::{AtomicFile, Durability};
 use std::collections::HashSet;
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
         if !shape.last().copied().unwrap_or(1).is_multiple_of(ty.block_values()) {
             return Err(refuse(what(), format!("rows of {shape:?} are not whole blocks of {}", ty.name())));
         }
-        let values = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
+        let values = value_count(shape.iter().map(|&extent| extent as u64)).and_then(|n| usize::try_from(n).ok());
         let values = values.ok_or_else(|| refuse(what(), format!("the extents {shape:?} overflow")))?;
         let expected = ty.bytes(values as u64).unwrap_or(u64::MAX);
         if expected != bytes.len() as u64 {

@@ -121,6 +121,10 @@ fn tensors_that_cannot_be() {
     assert!(refused_data(&[tensor("t", &[4, 2], 0, 0)], 31).contains("do not lie inside the file"));
     assert!(refused_data(&[tensor("t", &[max, 2], 0, 0)], 32).contains("overflow"));
     assert!(refused_data(&[tensor("t", &[max], 27, 0)], 32).contains("overflow"));
+    // A zero excuses nothing, wherever it stands.
+    for extents in [[0, max, 2], [max, 0, 2], [max, 2, 0]] {
+        assert!(refused_data(&[tensor("t", &extents, 0, 0)], 32).contains("overflow"), "{extents:?}");
+    }
     assert!(refused_data(&[tensor("t", &[1 << 40], 24, 0)], 32).contains("do not lie inside the file"));
     assert!(refused_data(&[tensor("t", &[1, 1, 1, 1, 1], 0, 0)], 32).contains("5 axes"));
     assert!(refused_data(&[tensor("t", &[4], 0, 16)], 64).contains("the offset 16 is not a multiple of 32"));
