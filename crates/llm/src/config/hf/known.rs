@@ -147,8 +147,8 @@ impl Fields<'_> {
                 Value::Number(_) => NEUTRAL.iter().any(|(known, n)| *known == name && value.as_i64() == Some(*n)),
                 _ => false,
             };
-            // Dropout is for training only. MLX's forms of matrices are read from the matrices; other
-            // quantizers state a method and write tensors of other names.
+            // Dropout is for training only. MLX's forms of matrices are read from the matrices;
+            // other quantizers state a method and write tensors of other names.
             let known = off
                 || (name.starts_with("quantization")
                     && value.get("group_size").is_some()
