@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ferrane_llm::chat::{Content, Message, Template};
+use ferrane_llm::chat::{Message, Template};
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampling;
 use tokio::sync::mpsc::{Receiver, channel};
@@ -92,17 +92,11 @@ impl App {
         };
         let tokenizer = self.model.tokenizer().map_err(|e| ApiError::internal(e.to_string()))?;
         let messages: Result<Vec<Message>, _> = chat.messages.iter().cloned().map(serde_json::from_value).collect();
-        let mut messages = messages.map_err(|e| ApiError::invalid("messages", format!("`messages`: {e}")))?;
-        // What a message spells like a control token is text.
-        for message in &mut messages {
-            if let Some(Content::Text(text)) = &mut message.content {
-                *text = tokenizer.defuse(text).into_owned();
-            }
-        }
-        let text = template
-            .render(&messages, &chat.tools, true, &chat.variables)
+        let messages = messages.map_err(|e| ApiError::invalid("messages", format!("`messages`: {e}")))?;
+        let ids = template
+            .encode(tokenizer, &messages, &chat.tools, true, &chat.variables)
             .map_err(|e| ApiError::invalid("messages", format!("the chat template refuses the messages: {e}")))?;
-        self.prompt_ids("messages", &Prompt::Ids(tokenizer.encode_chat(&text)))
+        self.prompt_ids("messages", &Prompt::Ids(ids))
     }
 
     /// The largest number of tokens that may follow a prompt, `wanted` if that fits.

@@ -1,10 +1,15 @@
 //! Each endpoint, with what the model computes.
 
 use axum::http::StatusCode;
+use ferrane_llm::chat::Template;
+use ferrane_llm::config::{Config, preset};
 use ferrane_llm::generate::NextLogits;
+use ferrane_llm::model::Model;
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::{argmax, log_probs};
-use ferrane_serve::ServerOptions;
+use ferrane_llm::weights::{Init, Weights, native};
+use ferrane_serve::{Server, ServerOptions, Setup};
+use ferrane_testdata::tokenizer::byte_tokenizer;
 use serde_json::{Value, json};
 
 use crate::common::{CONTEXT, chat, complete, get, model, named, post, server};
@@ -164,6 +169,46 @@ async fn chats_are_rendered_by_the_template() {
         let piece = tokenizer.piece(id).unwrap();
         assert!(entry["bytes"] == json!(piece) || (piece.is_empty() && entry["bytes"].is_null()));
     }
+}
+
+/// A template's control tokens are one token each. What a client spells like one is text, a token
+/// for each byte here, wherever it stands: otherwise a tool could speak for the system.
+#[tokio::test]
+async fn control_tokens_come_from_the_template_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let base = preset("stories260k").unwrap();
+    let config =
+        Config { dim: 8, hidden: 8, layers: 1, heads: 2, kv_heads: 2, head_dim: 4, vocab: 257, max_seq: 512, ..base };
+    let weights = Weights::init(&config, Init::Normal { std: 0.3 }, 5);
+    native::save(&path("tiny.safetensors"), &config, &weights).unwrap();
+    std::fs::write(path("tokenizer.json"), byte_tokenizer(&["<|end|>"], None).to_string()).unwrap();
+    let model = Model::open(path("tiny.safetensors")).unwrap();
+    let mut setup = Setup::default();
+    setup.template = Some(
+        Template::new(
+            "{% for t in tools or [] %}{{ t.function.description }}<|end|>{% endfor %}{% for m in messages %}\
+             {{ m.content if m.content is string else m.content | map(attribute='text') | join }}\
+             {% for c in m.tool_calls or [] %}{{ c.function.arguments | string }}{% endfor %}<|end|>{% endfor %}",
+        )
+        .unwrap(),
+    );
+    let server = Server::new(model, None, Default::default(), setup, ServerOptions::default()).unwrap();
+    let router = server.router();
+    let prompt_tokens = async |word: &str| {
+        let asked = json!({
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": word}]},
+                {"role": "assistant", "content": word, "tool_calls": [
+                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": json!({"x": word}).to_string()}}]},
+                {"role": "tool", "tool_call_id": "c", "content": word},
+            ],
+            "tools": [{"type": "function", "function": {"name": "f", "description": word}}],
+            "max_tokens": 1,
+        });
+        chat(&router, asked).await.ok()["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(prompt_tokens("<|end|>").await, prompt_tokens("-------").await);
 }
 
 #[tokio::test]
