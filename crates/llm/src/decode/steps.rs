@@ -5,7 +5,7 @@ use std::ops::Range;
 use ferrane_host::gemm::{Epilogue, Operand, Output, View, ViewMut, gemm};
 use half::f16;
 
-use super::program::{DecodeInput, DecodeKernel, MAX_SLOTS};
+use super::program::{DecodeInput, DecodeKernel};
 use super::quantize::{HostMatrix, ONE};
 use super::rows::{self, Norm, Sum};
 use super::slots::Slot;
@@ -98,17 +98,17 @@ impl Decoder {
             let rows = feeds.iter().enumerate().map(|(row, (slot, _))| (*slot, row));
             together.extend(rows.filter(|(slot, _)| single(&self.slots[*slot])));
         }
-        let longest = |slots: &[Slot]| feeds.iter().map(|(slot, _)| slots[*slot].tokens.len()).max().unwrap_or(0);
+        let longest = feeds.iter().map(|(slot, _)| self.slots[*slot].tokens.len()).max().unwrap_or(0);
         for (row, &(slot, _)) in feeds.iter().enumerate() {
             if !together.iter().any(|(other, _)| *other == slot) {
-                self.grow(longest(&self.slots), slot..slot + 1)?;
+                self.grow(longest, slot..slot + 1)?;
                 self.catch_up_one(slot, None)?;
                 self.classify(&[(0, row)])?;
             }
         }
         if let Some(last) = together.iter().map(|(slot, _)| *slot).max() {
-            let slots = (last + 1).next_power_of_two().min(self.slots.len()).min(MAX_SLOTS);
-            self.grow(longest(&self.slots), 0..slots)?;
+            let slots = (last + 1).next_power_of_two().min(self.slots.len());
+            self.grow(longest, 0..slots)?;
             self.step(&together, slots)?;
         }
         self.together = together;
@@ -167,10 +167,10 @@ impl Decoder {
     ) -> Result<(), Error> {
         let (dim, layers, done) = (self.config.dim, self.config.layers, self.slots[slot].done);
         let last = done + count == self.slots[slot].tokens.len();
-        self.embed(queries, Rows::Window { slot, at: done, count });
+        let rows = Rows::Window { slot, at: done, count };
+        self.embed(queries, rows);
         self.slots[slot].writes(done + count);
         self.rotate(done + queries);
-        let rows = Rows::Window { slot, at: done, count };
         if queries == self.least || !only_end {
             return self.layers(0..layers, rows, [queries, cached]);
         }
