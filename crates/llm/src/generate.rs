@@ -234,8 +234,7 @@ impl<'a> TextGenerator<'a> {
     /// A generator from its parts. [`crate::model::Model::generator`] builds one for an opened
     /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
-        let stop = tokenizer.bos().into_iter().chain(tokenizer.ends().iter().copied()).collect();
-        TextGenerator { tokenizer, logits, sampler, stop, stop_text: StopText::default() }
+        TextGenerator { tokenizer, logits, sampler, stop: tokenizer.stop_ids(), stop_text: StopText::default() }
     }
 
     /// Adds tokens and strings that end the generated text. Of a stop string nothing is returned.

@@ -111,12 +111,7 @@ impl Server {
     {
         options.check()?;
         let tokenizer = model.tokenizer().map_err(generate::Error::from)?;
-        let ends = tokenizer
-            .bos()
-            .into_iter()
-            .chain(tokenizer.ends().iter().copied())
-            .chain(model.generation.stop.iter().copied());
-        let stop_ids = setup.stop_ids.unwrap_or_else(|| ends.collect());
+        let stop_ids = setup.stop_ids.unwrap_or_else(|| [tokenizer.stop_ids(), model.generation.stop.clone()].concat());
         let defaults = setup.sampling.unwrap_or_else(|| model.generation.apply(Sampling::default()));
         let stem = model.path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let name = options.name.clone().or(stem).filter(|name| !name.is_empty()).unwrap_or_else(|| "model".into());
@@ -245,7 +240,7 @@ impl Server {
 pub struct Setup {
     /// Writes chats; `None`: the model cannot chat.
     pub template: Option<Template>,
-    /// ServerOptions of sampling where a request has none; `None`: what the model's files
+    /// Options of sampling where a request has none; `None`: what the model's files
     /// recommend.
     pub sampling: Option<Sampling>,
     /// Tokens that end an output; `None`: those that begin and end a text, and those of the model's

@@ -121,7 +121,7 @@ impl<'a> Chat<'a> {
             None => Template::find(&model.path)?.ok_or(Error::NoTemplate)?,
         };
         let only = model.vocabulary.as_ref().map(|ids| ids.compact_to_full().to_vec());
-        let mut end: Vec<u32> = tokenizer.bos().into_iter().chain(tokenizer.ends().iter().copied()).collect();
+        let mut end = tokenizer.stop_ids();
         end.extend_from_slice(&model.generation.stop);
         Ok(Chat {
             sampler: sampler(&options.sampling, only.as_deref())?,

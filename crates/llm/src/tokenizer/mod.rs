@@ -350,6 +350,12 @@ impl Tokenizer {
         &self.ends
     }
 
+    /// The ids that end a generated text: [`Tokenizer::bos`], which begins another one, and
+    /// [`Tokenizer::ends`].
+    pub fn stop_ids(&self) -> Vec<u32> {
+        self.bos.into_iter().chain(self.ends.iter().copied()).collect()
+    }
+
     /// SHA-256 of the data that the vocabulary was built from. Equal digests mean equal ids.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
