@@ -13,8 +13,8 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::reply::Head;
-use crate::request::{Chat, Prompt};
-use crate::schedule::{Client, Event, Job, Plan, Queue, QueueRefusal};
+use crate::request::{Chat, Common, Prompt};
+use crate::schedule::{Client, Event, Job, OutputKind, Plan, Queue, QueueRefusal};
 
 /// Events of one choice that may wait for a client that reads slowly.
 const BUFFER: usize = 256;
@@ -113,6 +113,19 @@ impl App {
                 "the context of this model is {context} tokens; the prompt has {prompt} and the output may have {wanted}"
             )),
             (Some(left), wanted) => Ok(wanted.unwrap_or(left)),
+        }
+    }
+
+    /// What is to be computed for a request that generates text.
+    pub fn plan(&self, common: &Common, max_tokens: usize, logprobs: Option<usize>, output: OutputKind) -> Plan {
+        Plan {
+            sampling: common.sampling.clone(),
+            stop: common.stop.clone(),
+            stop_ids: if common.ignore_eos { Vec::new() } else { self.stop_ids.clone() },
+            max_tokens,
+            logprobs,
+            echo: false,
+            output,
         }
     }
 

@@ -1,11 +1,11 @@
-//! ServerOptions of a server: its limits, and who may call it.
+//! Options of a server: its limits, and who may call it.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// ServerOptions of [`Server::new`](crate::Server::new).
+/// Options of [`Server::new`](crate::Server::new).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServerOptions {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::logprobs::CompletionLogprobs;
 use super::{Head, Reply, TotalUsage};
+use crate::request::Common;
 use crate::schedule::{Event, FinishReason};
 
 /// What is asked of a reply.
@@ -20,6 +21,13 @@ pub struct ReplyForm {
     pub include_usage: bool,
     /// Number of choices of each prompt.
     pub n: usize,
+}
+
+impl ReplyForm {
+    /// The form that a request asks for.
+    pub fn of(common: &Common, logprobs: bool) -> ReplyForm {
+        ReplyForm { logprobs, stream: common.stream, include_usage: common.include_usage, n: common.n }
+    }
 }
 
 /// A reply in the making.

@@ -7,6 +7,6 @@ mod embedding;
 mod fields;
 
 pub use chat::Chat;
-pub use common::unknown_model;
+pub use common::{Common, unknown_model};
 pub use completion::{Completion, Prompt};
 pub use embedding::Embedding;

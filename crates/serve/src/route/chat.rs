@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::reply::{ChatReply, ReplyForm, streamed, whole};
 use crate::request::Chat;
-use crate::schedule::{Client, OutputKind, Plan};
+use crate::schedule::{Client, OutputKind};
 
 pub async fn chat(
     State(app): State<Arc<App>>,
@@ -28,18 +28,8 @@ pub async fn chat(
     });
     let (asked, prompt) = prepared.await.map_err(|e| ApiError::internal(e.to_string()))??;
     let max_tokens = app.room("messages", prompt.len(), asked.max_tokens)?;
-    let (common, n) = (&asked.common, asked.common.n);
-    let plan = Plan {
-        sampling: common.sampling.clone(),
-        stop: common.stop.clone(),
-        stop_ids: if common.ignore_eos { Vec::new() } else { app.stop_ids.clone() },
-        max_tokens,
-        logprobs: asked.logprobs,
-        echo: false,
-        output: OutputKind::Answer,
-    };
-    let form =
-        ReplyForm { logprobs: asked.logprobs.is_some(), stream: common.stream, include_usage: common.include_usage, n };
+    let plan = app.plan(&asked.common, max_tokens, asked.logprobs, OutputKind::Answer);
+    let (form, n) = (ReplyForm::of(&asked.common, asked.logprobs.is_some()), asked.common.n);
     let reply = ChatReply::new(app.head("chatcmpl"), app.model.clone(), form, &asked.tool_names());
     let events = app.submit(&client, vec![prompt], plan, n)?;
     if form.stream { streamed(events, reply, n).await } else { whole(events, reply, n).await }

@@ -30,18 +30,10 @@ pub async fn completions(
         None => app.room("prompt", longest, None)?.min(Completion::TOKENS),
         wanted => app.room("max_tokens", longest, wanted)?,
     };
-    let (common, n, choices) = (&asked.common, asked.common.n, prompts.len() * asked.common.n);
-    let plan = Plan {
-        sampling: common.sampling.clone(),
-        stop: common.stop.clone(),
-        stop_ids: if common.ignore_eos { Vec::new() } else { app.stop_ids.clone() },
-        max_tokens,
-        logprobs: asked.logprobs,
-        echo: asked.echo,
-        output: OutputKind::Continuation,
-    };
-    let form =
-        ReplyForm { logprobs: asked.logprobs.is_some(), stream: common.stream, include_usage: common.include_usage, n };
+    let plan = app.plan(&asked.common, max_tokens, asked.logprobs, OutputKind::Continuation);
+    let plan = Plan { echo: asked.echo, ..plan };
+    let (form, n) = (ReplyForm::of(&asked.common, asked.logprobs.is_some()), asked.common.n);
+    let choices = prompts.len() * n;
     let echo = echo.into_iter().flat_map(|text| std::iter::repeat_n(text, n)).collect();
     let reply = CompletionReply::new(app.head("cmpl"), app.model.clone(), form, echo);
     let events = app.submit(&client, prompts, plan, n)?;

@@ -11,7 +11,7 @@ use crate::error::ApiError;
 /// What is to be computed, the same for all sequences of a request.
 #[derive(Debug)]
 pub struct Plan {
-    /// ServerOptions of sampling. The seed of choice `i` is this one plus `i`.
+    /// Options of sampling. The seed of choice `i` is this one plus `i`.
     pub sampling: Sampling,
     /// Texts that end the output and are not part of it.
     pub stop: Vec<String>,
