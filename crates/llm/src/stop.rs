@@ -3,7 +3,8 @@
 //! [`StopText`] takes an answer piece by piece and returns what may be shown. Text that might begin
 //! a stop string is held back until the next pieces decide, so no part of one is ever shown.
 
-/// A filter of generated text that ends before the first stop string.
+/// A filter of generated text that ends before the first stop string: the one that is complete
+/// first, and of several that end there the longest. Where the pieces are cut has no influence.
 #[derive(Debug, Clone, Default)]
 pub struct StopText {
     stops: Vec<String>,
@@ -52,11 +53,13 @@ impl StopText {
         Some(&self.stops[self.stopped?])
     }
 
-    /// The earliest stop string in the held text, as its byte and its index; of several there the
-    /// one that was given first.
+    /// The stop string of the held text that ends first, as its byte and its index. The order of
+    /// ends is the one in which an answer that grows character by character completes them; the
+    /// order of beginnings would depend on how much of the answer is known.
     fn first(&self) -> Option<(usize, usize)> {
         let found = self.stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty());
-        found.filter_map(|(which, stop)| Some((self.held.find(stop.as_str())?, which))).min()
+        let places = found.filter_map(|(which, stop)| Some((self.held.find(stop.as_str())?, which)));
+        places.min_by_key(|&(at, which)| (at + self.stops[which].len(), at, which))
     }
 }
 
@@ -88,6 +91,8 @@ mod tests {
         assert_eq!(shown(&["aab"], &["a", "a", "a", "b"]), ("a".into(), Some("aab".into())));
         assert_eq!(shown(&["é!"], &["né", "!"]), ("n".into(), Some("é!".into())));
         assert_eq!(shown(&[""], &["a", "b"]), ("ab".into(), None));
+        assert_eq!(shown(&["abb", "b"], &["abb"]), ("a".into(), Some("b".into())));
+        assert_eq!(shown(&["b", "ab"], &["a", "b"]), ("".into(), Some("ab".into())));
         let mut filter = StopText::new(["stop"]);
         assert_eq!(
             (filter.push("a st").as_str(), filter.push("op").as_str(), filter.push("b").as_str()),
@@ -100,7 +105,12 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_do_not_matter(text in "[abé]{0,24}", stops in prop::collection::vec("[abé]{1,4}", 0..3), cuts in prop::collection::vec(0..25usize, 0..8)) {
-            let end = stops.iter().filter_map(|stop| text.find(stop.as_str())).min().unwrap_or(text.len());
+            // The shortest beginning of the text that ends in a stop string, without that string.
+            let complete = (0..=text.len()).filter(|&end| text.is_char_boundary(end)).find_map(|end| {
+                let ends = stops.iter().filter(|stop| text[..end].ends_with(stop.as_str()));
+                Some(end - ends.map(String::len).max()?)
+            });
+            let end = complete.unwrap_or(text.len());
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| text.is_char_boundary(*cut)).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
