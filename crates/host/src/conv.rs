@@ -13,6 +13,7 @@ mod first;
 mod last;
 mod padded;
 mod pair;
+mod planes;
 mod pooling;
 mod shape;
 mod small;
@@ -22,7 +23,7 @@ use crate::gemm::{GemmError, Load, Results, Store, View};
 use first::First;
 use last::Last;
 
-pub use crate::gemm::{Pixels, PointStep};
+pub use crate::gemm::{Gate, Pixels, PointStep};
 pub use pair::{Stage, run_pair};
 pub use pooling::{PoolFunction, Pooling};
 pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};
@@ -55,10 +56,10 @@ impl Conv {
         Some(Conv { shape, form: ConvForm::First(Box::new(first)) })
     }
 
-    /// A convolution of channels-last images: the input's channels must be neighbors, and the
-    /// results are written that way. `None` as for [`Conv::new`], and for what is computed with
-    /// channels first only: depthwise convolutions with several results for each channel, or with
-    /// weights that are not `finite`.
+    /// A convolution of channels-last images: the input's channels must be neighbors, unless it
+    /// [takes planes](Conv::takes_planes), and so are those of the results. `None` as for
+    /// [`Conv::new`], and for what is computed with channels first only: depthwise convolutions
+    /// with several results for each channel, or with weights that are not `finite`.
     pub fn channels_last(shape: ConvShape, finite: bool) -> Option<Conv> {
         if !shape.is_consistent() {
             return None;
@@ -103,6 +104,14 @@ impl Conv {
     /// their channels last.
     pub fn scales(&self) -> bool {
         matches!(&self.form, ConvForm::Last(last) if last.scales())
+    }
+
+    /// True if the channels of an image need not be neighbors.
+    pub fn takes_planes(&self) -> bool {
+        match &self.form {
+            ConvForm::First(_) => true,
+            ConvForm::Last(last) => last.planes.is_some(),
+        }
     }
 
     /// Computes one image.

@@ -130,7 +130,7 @@ impl<'a> Lowering<'a> {
         let last = if self.images[y.index()] { conv::Conv::channels_last(wanted.clone(), finite) } else { None };
         let is_last = last.is_some();
         let Some(conv) = last.or_else(|| conv::Conv::new(wanted, finite)) else { return Ok(false) };
-        let x = if is_last { self.with_channels_last(x)? } else { x.clone() };
+        let x = if conv.takes_planes() { x.clone() } else { self.with_channels_last(x)? };
         let (step, reads) = self.packed_step(op, args, x, conv, weights)?;
         let (to, layout) = self.image_result(y, shape, is_last, &reads)?;
         self.push(StepKind::PackedConv(PackedConv { layout, ..step }), reads, vec![to.clone()])?;

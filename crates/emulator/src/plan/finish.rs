@@ -14,7 +14,7 @@ use crate::ir::{
     Addend, Binary, Buffer, Elementwise, Finish, Group, MAX_READS, MemorySpace, Nest, PackedConv, Policy, Step,
     StepKind, Storage, Unary, View,
 };
-use ferrane_host::conv::{Layout, PointStep};
+use ferrane_host::conv::{Gate, Layout, PointStep};
 use ferrane_host::f16;
 
 /// Moves groups into the convolutions whose results they finish.
@@ -260,12 +260,35 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
     if let Some(held) = held {
         steps[held].push(PointStep::Hold);
     }
-    let mut steps = steps.concat();
+    let mut steps = with_gates(steps.concat());
     // Stored values are rounded anyway.
     if halves && steps.last() == Some(&PointStep::Round) {
         steps.pop();
     }
     Some(steps)
+}
+
+/// The steps, with products by a gate of the value itself as one step.
+fn with_gates(mut steps: Vec<PointStep>) -> Vec<PointStep> {
+    use PointStep::{Affine, Clamp, Hold, Round, TimesHeld};
+    // What is held for another product remains.
+    if steps.iter().filter(|step| **step == TimesHeld).count() != 1 {
+        return steps;
+    }
+    for at in 0..steps.len() {
+        let (gate, count) = match steps[at..] {
+            [Hold, Affine(factor, term), Clamp(low, high), TimesHeld, ..] => {
+                (Gate { factor, term, low, high, round: false }, 4)
+            }
+            [Hold, Affine(factor, term), Clamp(low, high), Round, TimesHeld, ..] => {
+                (Gate { factor, term, low, high, round: true }, 5)
+            }
+            _ => continue,
+        };
+        steps.splice(at..at + count, [PointStep::Gate(gate)]);
+        break;
+    }
+    steps
 }
 
 /// True if the step leaves values in fp16 so: bounds in fp16 do.

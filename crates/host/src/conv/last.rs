@@ -10,6 +10,7 @@
 //!   (`gemm::strip`). A task gathers some positions, block by block along K, and multiplies each
 //!   block with all panels of weights.
 //! - 3 × 3 filters over larger images are transformed (`winograd`).
+//! - Images with few channels are read from copies of their rows (`planes`).
 //! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a
 //!   small image (`small`).
 //!
@@ -19,11 +20,12 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::padded::{extents, strides};
+use super::planes::Planes;
 use super::shape::{ConvShape, Finish, Image, PixelsMut, Weights};
 use super::small::Small;
 use super::winograd::Winograd;
 use crate::gemm::{
-    BLOCK, Gather, GemmError, PITCH, Results, Runs, Store, Strip, Tap, TapRun, Taps, panel_width, tile_rows,
+    Ahead, BLOCK, Gather, GemmError, PITCH, Results, Runs, Store, Strip, Tap, TapRun, Taps, panel_width, tile_rows,
     with_scratch,
 };
 use crate::pool;
@@ -69,6 +71,8 @@ pub(super) struct Last {
     pub(super) areas: Vec<Area>,
     /// How a depthwise convolution copies its image, if that is small.
     pub(super) small: Option<Small>,
+    /// How rows of an image with few channels are copied.
+    pub(super) planes: Option<Planes>,
 }
 
 /// Positions of a task: the same columns of some rows of results, or neighbors through the rows.
@@ -121,6 +125,7 @@ impl Last {
             winograd: None,
             areas: Vec::new(),
             small: None,
+            planes: None,
         };
         if last.is_depthwise() && (!finite || outputs != 1) {
             return None;
@@ -133,6 +138,8 @@ impl Last {
         }
         if last.is_depthwise() {
             last.small = Small::new(&last);
+        } else if last.winograd.is_none() && last.areas.is_empty() {
+            last.planes = Planes::new(&last);
         }
         Some(last)
     }
@@ -248,9 +255,9 @@ impl Last {
         }
     }
 
-    /// True if the channels of a pixel are neighbors.
+    /// True if the channels of a pixel are neighbors, or need not be.
     pub(super) fn takes(&self, image: &Image<'_>) -> bool {
-        image.channel == 1 || self.channels * self.groups == 1
+        image.channel == 1 || self.planes.is_some() || self.channels * self.groups == 1
     }
 
     /// True if pixels may be scaled when they are gathered.
@@ -287,6 +294,10 @@ impl Last {
             // SAFETY: the caller guarantees it.
             return unsafe { winograd.run(self, image, weights.into(), out, finish, parallel) };
         }
+        if let Some(planes) = &self.planes {
+            // SAFETY: the caller guarantees it.
+            return unsafe { planes.run(self, image, weights, out, finish, parallel) };
+        }
         let depth = self.depth();
         // Groups whose sums fit one block are gathered together.
         let together = BLOCK.checked_div(depth).unwrap_or(1).clamp(1, self.groups);
@@ -298,6 +309,12 @@ impl Last {
         let mut parts = 1;
         if gathers * areas < threads {
             parts = (threads / (gathers * areas)).clamp(1, panels);
+            // Few panels divide badly; then threads share the positions, and each reads all
+            // weights.
+            let by_areas = panels * places.div_ceil(threads);
+            if gathers == 1 && far == 0 && by_areas < panels.div_ceil(parts) * places.div_ceil(areas) {
+                (areas, parts) = (threads, 1);
+            }
         } else if areas < 4 * threads && gathers == 1 && far == 0 {
             areas = areas.next_multiple_of(threads);
         }
@@ -384,6 +401,7 @@ impl Last {
         let (columns, full) = (self.columns(), panel_width().0);
         // Tiles of about the same height.
         let height = area.length.div_ceil(area.length.div_ceil(tile_rows()));
+        let tiles_per_panel = area.rows * area.length.div_ceil(height);
         let lines = || (0..area.rows).map(|line| (line * area.length, area.first + line * self.output[2]));
         let mut lists = LISTS.take();
         self.blocks(&groups, &area, &mut lists.blocks);
@@ -413,25 +431,37 @@ impl Last {
                         1 => Runs { count: 1, length: steps.len(), stride: 0 },
                         all => Runs { count: self.taps.len(), length: self.channels, stride: all * self.channels },
                     };
-                    for (panel, (first, width)) in self.panels().enumerate().skip(panels.start).take(panels.len()) {
-                        let packed = (group * columns + first) * depth + steps.start * width;
+                    let packed = |(first, width): (usize, usize), steps: &Range<usize>| {
+                        let from = (group * columns + first) * depth + steps.start * width;
+                        &weights[from..from + steps.len() * width]
+                    };
+                    let mut next = self.panels().skip(panels.start).take(panels.len()).peekable();
+                    let Some(start) = next.peek().copied() else { continue };
+                    for panel in 0..panels.len() {
+                        let Some((first, width)) = next.next() else { break };
                         let column = group * self.outputs + first;
+                        let ahead = match (next.peek(), blocks.get(b + 1)) {
+                            (Some(next), _) => packed(*next, steps),
+                            (None, Some(steps)) if groups.len() == 1 => packed(start, steps),
+                            _ => &[],
+                        };
                         let tiles = lines().flat_map(|(line, first)| {
                             (0..area.length)
                                 .step_by(height)
                                 .map(move |row| (line + row, first + row, area.length - row))
                         });
-                        for (row, place, left) in tiles {
-                            let partial = ((panel - panels.start) * count + row) * full;
+                        for (tile, (row, place, left)) in tiles.enumerate() {
+                            let partial = (panel * count + row) * full;
                             let strip = Strip {
                                 a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
                                 runs,
-                                b: weights.as_ptr().wrapping_add(packed),
+                                b: packed((first, width), steps).as_ptr(),
                                 partial: sums.as_mut_ptr().wrapping_add(partial),
                                 first: b == 0,
                                 last: b + 1 == blocks.len(),
                                 out: out.at(place, column),
                                 cols: width.min(self.outputs - first),
+                                ahead: Ahead::part(ahead, tile, tiles_per_panel),
                             };
                             // SAFETY: the rows were gathered, the panels have all steps, and there
                             // is room for the sums of all panels and rows.

@@ -234,7 +234,7 @@ impl Padded {
 }
 
 /// Copies every `stride`-th element.
-fn neighbors<T: Element>(from: &[T], at: usize, stride: isize, to: &mut [T]) {
+pub(super) fn neighbors<T: Element>(from: &[T], at: usize, stride: isize, to: &mut [T]) {
     match (stride, from.get(at..)) {
         (_, Some(_)) if to.is_empty() => {}
         (1, Some(from)) => to.copy_from_slice(&from[..to.len()]),

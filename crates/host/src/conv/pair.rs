@@ -173,7 +173,7 @@ impl Pair<'_> {
     /// As of [`Pair::run`]; the buffer has room for the rows of the band.
     unsafe fn band(&self, buffer: &mut [f32], held: &mut Range<usize>, band: Range<usize>) -> Result<(), GemmError> {
         let (first, second) = (self.first, self.second);
-        let (width, line) = (first.output[2], self.line());
+        let line = self.line();
         let (step, pad) = (second.steps[1], second.pad[1]);
         let high = ((band.end - 1) * step + second.reach()).saturating_sub(pad).min(first.output[1]);
         let low = (band.start * step).saturating_sub(pad).min(high);
@@ -183,30 +183,56 @@ impl Pair<'_> {
             from = held.end.min(high);
         }
         *held = low..high;
-        let panels = first.panels().count();
-        for row in from..high {
-            let to = &mut buffer[(row - low) * line + self.left * self.pitch..];
-            let between = Results {
-                // Where position 0 would be, if all rows were neighbors.
-                store: Store::F32(to.as_mut_ptr().wrapping_sub(row * width * self.pitch)),
-                pitch: self.pitch,
-                bias: self.between.bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
-                steps: self.between.steps,
-                addend: Load::NONE,
-                round: self.between.round,
-            };
-            for part in parts(row * width..(row + 1) * width, POSITIONS) {
-                let area = Area::neighbors(part);
-                // SAFETY: the row is in the buffer; the caller guarantees the rest.
-                unsafe { first.product(&self.image, self.weights[0], between, 0..1, area, 0..panels)? };
-            }
-        }
+        let base = buffer.as_mut_ptr();
+        let results = |row: usize| Results {
+            store: Store::F32(base.wrapping_add((row - low) * line + self.left * self.pitch)),
+            pitch: self.pitch,
+            bias: self.between.bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
+            steps: self.between.steps,
+            addend: Load::NONE,
+            round: self.between.round,
+        };
+        // SAFETY: the rows are in the buffer; the caller guarantees the rest.
+        unsafe { first.rows(&self.image, self.weights[0], from..high, results)? };
         let strides = &[0, line as isize, self.pitch as isize];
         // Where row 0 would be.
         let origin = 0usize.wrapping_sub(low * line);
         let image = Image { pixels: Pixels::F32(buffer), origin, channel: 1, strides, scales: None };
         // SAFETY: the rows under the filter are in the buffer; the caller guarantees the rest.
         unsafe { second.pixel_rows(&image, Some(self.weights[1]), self.out, self.finish, band) };
+        Ok(())
+    }
+}
+
+impl Last {
+    /// Computes rows of results; `out` is where a row begins.
+    ///
+    /// # Safety
+    /// As of [`Last::run`], for these rows.
+    unsafe fn rows<'a>(
+        &self,
+        image: &Image<'_>,
+        weights: &[f32],
+        rows: Range<usize>,
+        out: impl Fn(usize) -> Results<'a>,
+    ) -> Result<(), GemmError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if let Some(planes) = &self.planes {
+            // SAFETY: the caller guarantees it.
+            return unsafe { planes.rows(self, image, weights, rows, out) };
+        }
+        let (width, panels) = (self.output[2], self.panels().count());
+        for row in rows {
+            // Where position 0 would be, if all rows were neighbors.
+            let out = out(row).before(row * width);
+            for part in parts(row * width..(row + 1) * width, POSITIONS) {
+                let area = Area::neighbors(part);
+                // SAFETY: the caller guarantees it.
+                unsafe { self.product(image, weights, out, 0..1, area, 0..panels)? };
+            }
+        }
         Ok(())
     }
 }

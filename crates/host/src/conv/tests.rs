@@ -59,19 +59,30 @@ fn check(shape: ConvShape, half: bool, finite: bool, gap: usize, seed: u64) {
     let bias = values(shape.outputs, seed + 2);
     let wanted = reference(&shape, &x, &w, Some(&bias));
     let first = Conv::new(shape.clone(), finite).expect("a shape that fits");
-    compare(&first, false, half, gap, [&x, &w, &bias], &wanted);
+    compare(&first, [false; 2], half, gap, [&x, &w, &bias], &wanted);
     // Some depthwise shapes have channels first only.
     let lacks = shape.channels == shape.groups && shape.groups > 1 && (!finite || shape.outputs != shape.groups);
     let last = Conv::channels_last(shape.clone(), finite);
     assert_eq!(last.is_none(), lacks, "{shape:?}");
     if let Some(last) = last {
-        compare(&last, true, half, gap, [&x, &w, &bias], &wanted);
+        compare(&last, [true; 2], half, gap, [&x, &w, &bias], &wanted);
+        if last.takes_planes() {
+            compare(&last, [false, true], half, gap, [&x, &w, &bias], &wanted);
+        }
     }
 }
 
-/// Compares a convolution with the sums of the definition, channels first. Channels, or pixels if
-/// the channels are `last`, have a gap between them.
-fn compare(conv: &Conv, last: bool, half: bool, gap: usize, [x, w, bias]: [&[f32]; 3], wanted: &[f64]) {
+/// Compares a convolution with the sums of the definition, channels first. The channels of the
+/// image and of the results may be last. Channels, or pixels if the channels are last, have a gap
+/// between them.
+fn compare(
+    conv: &Conv,
+    [from_last, last]: [bool; 2],
+    half: bool,
+    gap: usize,
+    [x, w, bias]: [&[f32]; 3],
+    wanted: &[f64],
+) {
     let shape = conv.shape();
     let (volume, places): (usize, usize) = (shape.input.iter().product(), shape.output.iter().product());
     let mut packed = vec![f32::NAN; conv.packed_len()];
@@ -82,19 +93,19 @@ fn compare(conv: &Conv, last: bool, half: bool, gap: usize, [x, w, bias]: [&[f32
         conv.pack(Weights::F32(w), &mut packed).unwrap();
     }
     // Where element `i` of channel `c` is; NaN between them.
-    let pitch = if last { shape.channels + gap } else { volume + gap };
-    let at = |c: usize, i: usize| if last { i * pitch + c } else { c * pitch + i };
-    let mut spread = vec![f32::NAN; if last { volume } else { shape.channels } * pitch];
+    let pitch = if from_last { shape.channels + gap } else { volume + gap };
+    let at = |c: usize, i: usize| if from_last { i * pitch + c } else { c * pitch + i };
+    let mut spread = vec![f32::NAN; if from_last { volume } else { shape.channels } * pitch];
     for (i, v) in x.iter().enumerate() {
         spread[at(i / volume, i % volume)] = *v;
     }
     let halves: Vec<f16> = spread.iter().map(|v| f16::from_f32(*v)).collect();
-    let mut strides = vec![if last { pitch as isize } else { 1 }; shape.input.len()];
+    let mut strides = vec![if from_last { pitch as isize } else { 1 }; shape.input.len()];
     for a in (1..strides.len()).rev() {
         strides[a - 1] = strides[a] * shape.input[a] as isize;
     }
     let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&spread) };
-    let channel = if last { 1 } else { pitch as isize };
+    let channel = if from_last { 1 } else { pitch as isize };
     let image = Image { pixels, origin: 0, channel, strides: &strides, scales: None };
     let epilogue = ConvEpilogue { bias: Some(bias), round: half, ..ConvEpilogue::default() };
     let width = if last { shape.outputs + gap } else { places };
@@ -332,10 +343,89 @@ fn results_are_finished_once() {
     }
 }
 
+/// Images with few channels: every step and number of vectors, rows that end within a tile, far
+/// padding, dilation, and several copies for a task.
+#[test]
+fn images_with_few_channels_give_the_sums_of_the_definition() {
+    for (i, shape) in [
+        flat(3, 16, 1, 57, [3, 2, 1, 1]),
+        flat(3, 40, 1, 80, [3, 2, 1, 1]),
+        flat(1, 33, 1, 40, [5, 1, 1, 2]),
+        flat(4, 64, 1, 31, [7, 1, 1, 9]),
+        flat(2, 96, 1, 45, [3, 2, 3, 3]),
+        flat(3, 24, 1, 30, [9, 1, 1, 4]),
+        ConvShape { input: vec![420, 60], output: vec![420, 60], ..flat(3, 4, 1, 60, [3, 1, 1, 1]) },
+        ConvShape { input: vec![14, 300], output: vec![12, 149], ..flat(3, 20, 1, 14, [3, 1, 1, 0]) },
+        ConvShape { input: vec![200], output: vec![100], pad: vec![3], ..line(1, 18, 8, 2) },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let shape = match shape.output[..] {
+            [12, 149] => ConvShape { strides: vec![1, 2], ..shape },
+            _ => shape,
+        };
+        assert!(Conv::channels_last(shape.clone(), true).unwrap().takes_planes(), "{shape:?}");
+        for half in [false, true] {
+            for finite in [false, true] {
+                check(shape.clone(), half, finite, i % 3, i as u64);
+            }
+        }
+    }
+    // Long runs are gathered, short rows too, and one tap needs neither.
+    for shape in [
+        flat(5, 16, 1, 57, [3, 2, 1, 1]),
+        flat(3, 16, 1, 9, [3, 2, 1, 1]),
+        flat(3, 16, 1, 57, [1, 1, 1, 0]),
+        flat(3, 16, 1, 57, [4, 4, 1, 0]),
+    ] {
+        assert!(!Conv::channels_last(shape.clone(), true).unwrap().takes_planes(), "{shape:?}");
+    }
+}
+
+/// A convolution along one axis; extents and padding are left to the caller.
+fn line(channels: usize, outputs: usize, kernel: usize, stride: usize) -> ConvShape {
+    ConvShape {
+        channels,
+        outputs,
+        groups: 1,
+        input: vec![],
+        output: vec![],
+        kernel: vec![kernel],
+        strides: vec![stride],
+        dilations: vec![1],
+        pad: vec![],
+    }
+}
+
+#[test]
+fn addends_are_added_to_their_results() {
+    for shape in [flat(3, 16, 1, 57, [3, 2, 1, 1]), flat(20, 16, 1, 29, [1, 1, 1, 0])] {
+        let conv = Conv::channels_last(shape.clone(), true).unwrap();
+        let (places, channels) = (shape.output.iter().product::<usize>(), shape.channels);
+        let mut packed = vec![0.0; conv.packed_len()];
+        conv.pack(Weights::F32(&values(shape.outputs * channels * shape.kernel[0].pow(2), 1)), &mut packed).unwrap();
+        let (x, other) = (values(channels * shape.input[0].pow(2), 2), values(places * shape.outputs, 3));
+        let strides = [(shape.input[0] * channels) as isize, channels as isize];
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, scales: None };
+        let steps = [PointStep::PlusAddend];
+        let run = |addend: &[f32], out: &mut [f32]| {
+            let addend = Some(Addend { pixels: Pixels::F32(addend), origin: 0, pitch: shape.outputs });
+            let to = ImageMut { pixels: PixelsMut::F32(out), layout: Layout::ChannelsLast(shape.outputs) };
+            conv.run(image, &packed, to, ConvEpilogue { steps: &steps, addend, ..ConvEpilogue::default() }).unwrap();
+        };
+        let mut wanted = vec![f32::NAN; other.len()];
+        run(&other, &mut wanted);
+        let mut sums = vec![f32::NAN; other.len()];
+        run(&vec![0.0; other.len()], &mut sums);
+        assert!(wanted.iter().zip(&sums).zip(&other).all(|((w, s), o)| *w == s + o), "{shape:?}");
+    }
+}
+
 /// A convolution that copies its input, so that the steps see every kind of number.
 #[test]
 fn steps_do_what_they_say() {
-    use PointStep::{Affine, Clamp, From, Gelu, Hold, PlusAddend, Round, Sigmoid, Silu, TimesHeld};
+    use PointStep::{Affine, Clamp, From, Gate, Gelu, Hold, PlusAddend, Round, Sigmoid, Silu, TimesHeld};
     let mut x = values(40 * 19, 3);
     for (i, v) in x.iter_mut().enumerate() {
         *v = match i % 11 {
@@ -370,13 +460,18 @@ fn steps_do_what_they_say() {
     let others = values(43 * 19, 4);
     let halves: Vec<f16> = others.iter().map(|v| f16::from_f32(*v)).collect();
     type Case<'a> = (&'a [PointStep], &'a dyn Fn(f32, f32) -> f32);
-    let cases: [Case<'_>; 9] = [
+    let gate = |round| super::Gate { factor: 1.0 / 6.0, term: 0.5, low: 0.0, high: 1.0, round };
+    let cases: [Case<'_>; 11] = [
         (&[Clamp(0.0, f32::INFINITY)], &|v, _| if v < 0.0 { 0.0 } else { v }),
         (&[Clamp(-1.5, 6.0)], &|v, _| clamp(v, -1.5, 6.0)),
         (&[From(-3.0)], &|v, _| if v >= -3.0 { v } else { 0.0 }),
         (&[Affine(1.0 / 6.0, 0.1), Round], &|v, _| half(1.0 / 6.0 * v + 0.1)),
         (&[Round, Hold, Affine(1.0 / 6.0, 0.5), Clamp(0.0, 1.0), TimesHeld], &|v, _| {
             clamp(1.0 / 6.0 * half(v) + 0.5, 0.0, 1.0) * half(v)
+        }),
+        (&[Gate(gate(false))], &|v, _| clamp(1.0 / 6.0 * v + 0.5, 0.0, 1.0) * v),
+        (&[Round, Gate(gate(true)), Clamp(-9.0, 3.0)], &|v, _| {
+            clamp(half(clamp(1.0 / 6.0 * half(v) + 0.5, 0.0, 1.0)) * half(v), -9.0, 3.0)
         }),
         (&[Affine(11.0, 0.0), Sigmoid], &|v, _| crate::simd::sigmoid(11.0 * v)),
         (&[Affine(11.0, 0.0), Silu], &|v, _| 11.0 * v * crate::simd::sigmoid(11.0 * v)),

@@ -16,8 +16,8 @@ use super::last::{Area, Last};
 use super::padded::strides;
 use super::shape::{Finish, Image, Weights};
 use crate::gemm::{
-    BLOCK, GemmError, PITCH, Results, Runs, SPAN, Strip, TILE, TilePixels, TileSums, VALUES, filter, panel_width,
-    tile_rows, with_scratch,
+    Ahead, BLOCK, GemmError, PITCH, Results, Runs, SPAN, Strip, TILE, TilePixels, TileSums, VALUES, filter,
+    panel_width, tile_rows, with_scratch,
 };
 use crate::pool;
 
@@ -204,7 +204,11 @@ impl Winograd {
             for (value, place) in places.iter().enumerate() {
                 for (panel, (first, columns)) in list() {
                     let packed = value * channels * last.columns() + first * channels;
-                    for row in (0..count).step_by(height) {
+                    // The next panel, or the next value.
+                    let after = packed + channels * columns;
+                    let ahead = &weights[after..weights.len().min(after + channels * full)];
+                    let parts = count.div_ceil(height);
+                    for (part, row) in (0..count).step_by(height).enumerate() {
                         let partial = (value * panels.len() + panel) * count * full + row * columns;
                         let strip = Strip {
                             a: pixels.as_ptr().wrapping_add(place + row * PITCH),
@@ -215,6 +219,7 @@ impl Winograd {
                             last: false,
                             out,
                             cols: columns,
+                            ahead: Ahead::part(ahead, part, parts),
                         };
                         // SAFETY: the rows were written above, the panels have all channels, and
                         // there is room for the sums of all values, panels and tiles.

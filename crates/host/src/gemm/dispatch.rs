@@ -2,6 +2,7 @@
 
 use super::gather::Gather;
 use super::isa;
+use super::planar::Planar;
 use super::strip::{PITCH, Strip};
 use super::taps::{PaddedTaps, Taps};
 use super::unfold::Pixels;
@@ -20,6 +21,24 @@ impl Strip<'_> {
         let kernels = isa::best();
         // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
         unsafe { kernels.strips[rows - 1][columns / kernels.lanes - 1](self) }
+    }
+}
+
+impl Planar<'_> {
+    /// Multiplies [`tile_rows`] positions with a panel of `columns` columns, whole vectors and at
+    /// most a full panel; neighboring positions see pixels at a distance of `step` elements.
+    ///
+    /// # Safety
+    /// `a` has a pixel for each offset and position, `b` a step of `columns` values for each
+    /// offset; fewer positions are skipped than there are; so many results are writable, as many
+    /// biases are readable, and nothing else accesses the results; if a step adds an addend, it has
+    /// an element for each result.
+    pub(crate) unsafe fn run(&self, step: usize, columns: usize) {
+        let kernels = isa::best();
+        let reach = || self.offsets.iter().max().map_or(0, |most| most + (kernels.rows - 1) * step + 1);
+        debug_assert!(self.a.len() >= reach() && self.b.len() >= self.offsets.len() * columns);
+        // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
+        unsafe { kernels.planars[step - 1][columns / kernels.lanes - 1](self) }
     }
 }
 

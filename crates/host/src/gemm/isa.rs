@@ -18,6 +18,7 @@
 use super::fir::Fir;
 use super::gather::GatherKernel;
 use super::pack::{Pack, Prefetch};
+use super::planar::PlanarKernel;
 use super::skinny::{Dot, Stream};
 use super::strip::StripKernel;
 use super::taps::{PaddedKernel, TapsKernel};
@@ -59,6 +60,9 @@ pub(super) struct Kernels {
     pub fir: unsafe fn(&Fir<'_>),
     /// `strips[m - 1][v - 1]` is [`super::strip::strip`] of `m` rows and `v` vectors.
     pub strips: &'static [&'static [StripKernel]],
+    /// `planars[s - 1][v - 1]` is [`super::planar::planar`] of the most rows, `v` vectors and the
+    /// step `s`.
+    pub planars: [&'static [PlanarKernel]; super::planar::PLANAR_STEPS],
     /// [`super::gather::gather`] of fp32.
     pub gather: GatherKernel,
     /// The same of fp16.
@@ -122,6 +126,8 @@ macro_rules! kernels {
     (@row $column:ty, 3, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>, tile::<$column, $m, 3>] };
     (@strips 2, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>] };
     (@strips 3, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>, strip::<$m, 3>] };
+    (@planars 2, $s:literal) => { &[planar::<1, $s>, planar::<2, $s>] };
+    (@planars 3, $s:literal) => { &[planar::<1, $s>, planar::<2, $s>, planar::<3, $s>] };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? ) => { None };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
@@ -168,6 +174,11 @@ macro_rules! kernels {
         unsafe fn strip<const M: usize, const N: usize>(job: &$crate::gemm::strip::Strip<'_>) {
             // SAFETY: the caller guarantees it.
             unsafe { $crate::gemm::strip::strip::<$simd, M, N>(job) }
+        }
+        $(#[$features])?
+        unsafe fn planar<const N: usize, const STEP: usize>(job: &$crate::gemm::planar::Planar<'_>) {
+            // SAFETY: the caller guarantees it.
+            unsafe { $crate::gemm::planar::planar::<$simd, ROWS, N, STEP>(job) }
         }
         $(#[$features])?
         unsafe fn gather<C: $crate::gemm::vector::Element>(
@@ -220,6 +231,7 @@ macro_rules! kernels {
             stream,
             fir,
             strips: &[$($crate::gemm::isa::kernels!(@strips $v, $m)),*],
+            planars: [$crate::gemm::isa::kernels!(@planars $v, 1), $crate::gemm::isa::kernels!(@planars $v, 2)],
             gather: gather::<f32>,
             gather_f16: gather::<half::f16>,
             taps: taps::<f32>,

@@ -50,7 +50,28 @@ pub(crate) struct Strip<'a> {
     pub out: Results<'a>,
     /// Columns that are stored; the panel may have more.
     pub cols: usize,
+    /// What is prefetched during the product.
+    pub ahead: Ahead,
 }
+
+/// Neighboring cache lines that are read soon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    pub at: *const u8,
+    pub lines: usize,
+}
+
+impl Ahead {
+    /// Part `part` of `parts` of some values.
+    pub fn part(values: &[f32], part: usize, parts: usize) -> Ahead {
+        let lines = size_of_val(values).div_ceil(LINE);
+        let (from, to) = (part * lines / parts, (part + 1) * lines / parts);
+        Ahead { at: values.as_ptr().cast::<u8>().wrapping_add(from * LINE), lines: to - from }
+    }
+}
+
+/// Steps along K between two prefetches.
+const PREFETCH_INTERVAL: usize = 8;
 
 /// One operation on a result, in the order in which they are applied: activations that cost less
 /// than a pass over the results.
@@ -74,8 +95,53 @@ pub enum PointStep {
     Hold,
     /// Multiplied by the value that was kept.
     TimesHeld,
+    /// Multiplied by a gate that it sets itself, as in hard-swish.
+    Gate(Gate),
     /// The element of another image at the same position and channel is added.
     PlusAddend,
+}
+
+/// The factor of [`PointStep::Gate`]: the value times `factor` plus `term`, with two roundings, at
+/// least `low` and at most `high`, and then rounded to the nearest fp16 value if `round`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gate {
+    /// What the value is multiplied by.
+    pub factor: f32,
+    /// What is added then.
+    pub term: f32,
+    /// Smaller gates become so large.
+    pub low: f32,
+    /// Larger gates become so small.
+    pub high: f32,
+    /// Rounds the gate to the nearest fp16 value.
+    pub round: bool,
+}
+
+impl Gate {
+    /// The product of each value with its gate.
+    ///
+    /// # Safety
+    /// The processor supports the instruction set.
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(&self, values: &mut [S::V]) {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let (factor, term) = (S::splat(self.factor), S::splat(self.term));
+            let (low, high) = (S::splat(self.low), S::splat(self.high));
+            // A loop for each case: the choice would be made for every value.
+            if self.round {
+                for v in values {
+                    let gate = S::at_most(high, S::at_least(low, S::add(S::mul(factor, *v), term)));
+                    *v = S::mul(S::round(gate), *v);
+                }
+            } else {
+                for v in values {
+                    let gate = S::at_most(high, S::at_least(low, S::add(S::mul(factor, *v), term)));
+                    *v = S::mul(gate, *v);
+                }
+            }
+        }
+    }
 }
 
 /// The address of an element of an image that is read, by its type.
@@ -145,6 +211,15 @@ impl<'a> Results<'a> {
         Results { store, bias, addend: (addend.after(row * pitch + col), pitch), ..self }
     }
 
+    /// The results, if these are those of `row` and later rows, and there is no addend.
+    pub fn before(self, row: usize) -> Results<'a> {
+        let store = match self.store {
+            Store::F32(base) => Store::F32(base.wrapping_sub(row * self.pitch)),
+            Store::F16(base) => Store::F16(base.wrapping_sub(row * self.pitch)),
+        };
+        Results { store, ..self }
+    }
+
     /// Adds the bias to the sums of `R` rows, a vector each, applies the steps, and stores them
     /// from `row` on: `n` values of a vector that begins at column `col`.
     ///
@@ -204,7 +279,7 @@ impl Results<'_> {
     /// # Safety
     /// The processor supports the instruction set.
     #[inline(always)]
-    unsafe fn prefetch<S: Simd>(&self, rows: usize, n: usize) {
+    pub(super) unsafe fn prefetch<S: Simd>(&self, rows: usize, n: usize) {
         let (base, size) = match self.store {
             Store::F32(base) => (base.cast::<u8>(), size_of::<f32>()),
             Store::F16(base) => (base.cast::<u8>(), size_of::<f16>()),
@@ -220,7 +295,10 @@ impl Results<'_> {
 
     /// True if no step needs more registers than a large tile leaves.
     fn is_simple(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step, PointStep::Clamp(..) | PointStep::Round | PointStep::PlusAddend))
+        let simple = |step: &PointStep| {
+            matches!(step, PointStep::Clamp(..) | PointStep::Round | PointStep::PlusAddend | PointStep::Gate(_))
+        };
+        self.steps.iter().all(simple)
     }
 
     /// As [`Results::store`] for a tile of whole vectors and steps that are
@@ -256,6 +334,7 @@ impl Results<'_> {
                             }
                         }
                     }
+                    PointStep::Gate(gate) => gate.apply::<S>(sums.as_flattened_mut()),
                     _ => {
                         for v in sums.as_flattened_mut() {
                             *v = S::round(*v);
@@ -340,6 +419,7 @@ unsafe fn steps<S: Simd, const R: usize>(
                         *v = S::add(*v, addend.after(i * pitch).load::<S>(n));
                     }
                 }
+                PointStep::Gate(gate) => gate.apply::<S>(&mut values),
                 PointStep::TimesHeld => {
                     for (v, held) in values.iter_mut().zip(&held) {
                         *v = S::mul(*v, *held);
@@ -363,10 +443,8 @@ pub(super) type StripKernel = unsafe fn(&Strip<'_>);
 #[inline(always)]
 pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<'_>) {
     let width = N * S::LANES;
-    let mut buffer = [[[MaybeUninit::<f32>::uninit(); 16]; N]; M];
     // SAFETY: the caller guarantees it.
     unsafe {
-        let to = if job.last { buffer.as_mut_ptr().cast::<f32>() } else { job.partial };
         let mut sums = [[S::splat(0.0); N]; M];
         if !job.first {
             for i in 0..M {
@@ -379,39 +457,78 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<
             job.out.prefetch::<S>(M, job.cols);
         }
         let (mut a, mut b) = (job.a, job.b);
+        let mut ahead = job.ahead;
+        // Spread over the tile: a burst would wait for the buffers of outstanding loads.
+        let share = ahead.lines.div_ceil((job.runs.count * job.runs.length / PREFETCH_INTERVAL).max(1));
         for _ in 0..job.runs.count {
-            for k in 0..job.runs.length {
-                let mut line = [S::splat(0.0); N];
-                for (v, x) in line.iter_mut().enumerate() {
-                    *x = S::load(b.add(v * S::LANES));
+            let mut k = 0;
+            while k < job.runs.length {
+                for _ in 0..share.min(ahead.lines) {
+                    S::prefetch(ahead.at);
+                    ahead = Ahead { at: ahead.at.wrapping_add(LINE), lines: ahead.lines - 1 };
                 }
-                b = b.add(width);
-                for i in 0..M {
-                    let x = S::splat(*a.add(i * PITCH + k));
-                    for v in 0..N {
-                        sums[i][v] = S::fma(x, line[v], sums[i][v]);
+                let end = job.runs.length.min(k + PREFETCH_INTERVAL);
+                while k < end {
+                    let mut line = [S::splat(0.0); N];
+                    for (v, x) in line.iter_mut().enumerate() {
+                        *x = S::load(b.add(v * S::LANES));
                     }
+                    b = b.add(width);
+                    for i in 0..M {
+                        let x = S::splat(*a.add(i * PITCH + k));
+                        for v in 0..N {
+                            sums[i][v] = S::fma(x, line[v], sums[i][v]);
+                        }
+                    }
+                    k += 1;
                 }
             }
             a = a.wrapping_add(job.runs.stride);
         }
-        if job.last && job.cols == width && job.out.is_simple() {
-            return job.out.store_tile::<S, M, N>(sums);
+        if job.last {
+            store_sums::<S, M, N>(sums, 0, &job.out, job.cols);
+        } else {
+            for i in 0..M {
+                for v in 0..N {
+                    S::store(job.partial.add(i * width + v * S::LANES), sums[i][v]);
+                }
+            }
+        }
+    }
+}
+
+/// Stores the sums of a tile without its first `skipped` rows, `cols` columns of it. `out` is where
+/// the first row is or would be.
+///
+/// # Safety
+/// The results are writable, and the processor supports the instruction set.
+#[inline(always)]
+pub(super) unsafe fn store_sums<S: Simd, const M: usize, const N: usize>(
+    sums: [[S::V; N]; M],
+    skipped: usize,
+    out: &Results<'_>,
+    cols: usize,
+) {
+    let width = N * S::LANES;
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        if skipped == 0 && cols == width && out.is_simple() {
+            return out.store_tile::<S, M, N>(sums);
         }
         // Otherwise the sums leave the registers through memory, so that the epilogue is a loop:
         // unrolled, it would not leave enough registers for the sums of a large tile.
+        let mut buffer = [[[MaybeUninit::<f32>::uninit(); 16]; N]; M];
+        let to = buffer.as_mut_ptr().cast::<f32>();
         for i in 0..M {
             for v in 0..N {
                 S::store(to.add(i * width + v * S::LANES), sums[i][v]);
             }
         }
-        if job.last {
-            finish::<S>(to, width, M, &job.out, job.cols);
-        }
+        finish::<S>(to.add(skipped * width), width, M - skipped, &out.at(skipped, 0), cols);
     }
 }
 
-/// Stores the sums of a tile.
+/// Stores sums from memory.
 ///
 /// # Safety
 /// `sums` has `rows` rows of `width` values, and the results are writable.
