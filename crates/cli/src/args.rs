@@ -318,6 +318,7 @@ pub struct Eval {
 Examples:
   ferrane export models/llama -o llama.mlpackage
   ferrane export models/llama -o small.mlpackage --weights palette6 --context 1024
+  ferrane export models/llama -o llama.mlpackage --part-size 900   llama-1of3.mlpackage, ...
   ferrane check --machine m4-macos15-coreml llama.mlpackage
 
 The package (iOS 18, macOS 15) has two functions over the same weights. `prefill` takes a window of a prompt, `decode` one token; both
@@ -344,6 +345,10 @@ pub struct Export {
     /// Tokens in a window of a prompt [default: 64, or less for a shorter context].
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub prefill: Option<usize>,
+    /// Write several packages of at most so many MB of weights, OUT-1of3.mlpackage and so on, which
+    /// an app calls one after the other [default: one package].
+    #[arg(long, value_name = "MB", value_parser = whole::<u64>)]
+    pub part_size: Option<u64>,
     /// Replace a package that exists; without it that is an error.
     #[arg(long)]
     pub force: bool,

@@ -18,6 +18,7 @@ mod coreai;
 mod cost;
 mod data;
 mod doctor;
+mod export;
 mod faults;
 mod flexible;
 mod generate;

@@ -26,8 +26,13 @@ impl Config {
     /// The kinds of attention of the model's layers, each once, in the order of the first layer
     /// that has it.
     pub fn attention_kinds(&self) -> Vec<AttentionKind> {
+        self.attention_kinds_of(0..self.layers)
+    }
+
+    /// The kinds of attention that these layers have, each once, in the order of the layers.
+    pub(crate) fn attention_kinds_of(&self, layers: std::ops::Range<usize>) -> Vec<AttentionKind> {
         let mut kinds = Vec::new();
-        for layer in 0..self.layers {
+        for layer in layers {
             let kind = self.attention(layer);
             if !kinds.contains(&kind) {
                 kinds.push(kind);

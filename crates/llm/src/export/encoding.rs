@@ -57,6 +57,20 @@ impl WeightEncoding {
         }
     }
 
+    /// The most bytes that a matrix takes.
+    pub(super) fn bytes(self, rows: usize, cols: usize) -> u64 {
+        let values = rows * cols;
+        let bytes = match self {
+            WeightEncoding::Fp16 => 2 * values,
+            WeightEncoding::Int8 => values + 2 * rows,
+            // The smallest block has 8 weights.
+            WeightEncoding::Int4 => values.div_ceil(2) + 2 * rows * cols.div_ceil(if cols % 32 == 0 { 32 } else { 8 }),
+            WeightEncoding::Palette4 => values.div_ceil(2) + 2 * 16,
+            WeightEncoding::Palette6 => (6 * values).div_ceil(8) + 2 * 64,
+        };
+        bytes as u64
+    }
+
     /// The form of the embedding and the classifier.
     pub(super) fn of_tables(self) -> WeightEncoding {
         if self == WeightEncoding::Fp16 { self } else { WeightEncoding::Int8 }

@@ -25,13 +25,20 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`export_parts`] writes several packages, each below a size. The first one takes `input_ids`,
+//! the last one has `last_index` and returns `logits`. The others return `hidden_out`, the residual
+//! stream, fp16 `[1, dim, 1, tokens]`, which the next one takes as `hidden`. The states of a
+//! package are those of its layers; one without layers has neither states nor `current_pos`.
 
+mod chunks;
 mod encoding;
 mod error;
 mod metadata;
 pub mod program;
 mod store;
 
+use std::ops::Range;
 use std::path::Path;
 
 use ferrane_mil::package::{Description, WriteOptions, write_package};
@@ -40,6 +47,7 @@ use ferrane_mil::{Program, WeightId};
 use crate::config::{Config, MAX_POSITIONS};
 use crate::model::Model;
 use crate::weights::Weights;
+use chunks::ModelPart;
 pub use encoding::WeightEncoding;
 pub use error::Error;
 use program::CallShape;
@@ -68,7 +76,7 @@ pub struct Options {
     pub prefill: Option<usize>,
 }
 
-/// A model as a program and the description of its package.
+/// A model, or a part of one, as a program and the description of its package.
 #[derive(Debug, Clone)]
 pub struct Exported {
     /// The functions `decode` and `prefill`.
@@ -79,6 +87,8 @@ pub struct Exported {
     pub context: usize,
     /// Tokens in a window of `prefill`.
     pub prefill: usize,
+    /// The layers of the model that are in the package.
+    pub layers: Range<usize>,
     /// Bytes of all weights and tables.
     pub weight_bytes: u64,
     /// Files of the model's folder that the metadata does not hold, each with the reason.
@@ -102,8 +112,59 @@ impl Exported {
 /// # Errors
 /// As [`export_weights`]; [`Error::Io`] if a file of the folder cannot be read.
 pub fn export(model: &Model, options: &Options, progress: &mut dyn FnMut(usize)) -> Result<Exported, Error> {
-    let metadata = metadata::of_folder(&model.path)?;
-    let mut exported = export_weights(&model.config, &model.weights, options, progress)?;
+    let exported = export_weights(&model.config, &model.weights, options, progress)?;
+    with_folder(exported, &model.path)
+}
+
+/// As [`export`], in several packages of at most `bytes` bytes of weights and tables, which are
+/// called one after the other. The first one holds the tokenizer and the templates.
+///
+/// # Errors
+/// As [`export`]; [`Error::Option`] if the embedding, the classifier or a layer needs more bytes.
+pub fn export_parts(
+    model: &Model,
+    options: &Options,
+    bytes: u64,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Vec<Exported>, Error> {
+    let mut parts = export_weight_parts(&model.config, &model.weights, options, bytes, progress)?;
+    if !parts.is_empty() {
+        let first = with_folder(parts.remove(0), &model.path)?;
+        parts.insert(0, first);
+    }
+    Ok(parts)
+}
+
+/// As [`export_parts`]; the metadata then holds only the sizes.
+///
+/// # Errors
+/// As [`export_parts`].
+pub fn export_weight_parts(
+    config: &Config,
+    weights: &Weights,
+    options: &Options,
+    bytes: u64,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Vec<Exported>, Error> {
+    check(config, weights)?;
+    let (context, prefill) = sizes(config, options)?;
+    let shapes = [1, prefill].map(|tokens| CallShape { context, tokens });
+    let parts = chunks::split(config, options.weights, &shapes, bytes)?;
+    let count = parts.len();
+    let exported = parts.iter().enumerate().map(|(i, part)| {
+        let mut exported = export_part(config, weights, options, part, progress)?;
+        exported.description = exported.description.with_metadata([
+            ("ferrane.part", format!("{} of {count}", i + 1)),
+            ("ferrane.layers", format!("{}..{}", part.layers.start, part.layers.end)),
+        ]);
+        Ok(exported)
+    });
+    exported.collect()
+}
+
+/// Adds the tokenizer and the templates of a folder to the metadata.
+fn with_folder(mut exported: Exported, folder: &Path) -> Result<Exported, Error> {
+    let metadata = metadata::of_folder(folder)?;
     exported.description = exported.description.with_metadata(metadata.entries);
     exported.left_out = metadata.left_out;
     Ok(exported)
@@ -120,14 +181,32 @@ pub fn export_weights(
     options: &Options,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Exported, Error> {
+    check(config, weights)?;
+    export_part(config, weights, options, &ModelPart::whole(config), progress)
+}
+
+/// # Errors
+/// If the model cannot be exported.
+fn check(config: &Config, weights: &Weights) -> Result<(), Error> {
     config.validate().map_err(crate::weights::Error::from)?;
     weights.check(config)?;
     if config.experts.is_some() {
         let reason = "it is a mixture of experts, and a program of Core ML computes all of them for every token";
         return Err(Error::Unsupported { reason: format!("{reason}; the fp32 reference runs it") });
     }
+    Ok(())
+}
+
+/// Exports a part of a model that was checked.
+fn export_part(
+    config: &Config,
+    weights: &Weights,
+    options: &Options,
+    part: &ModelPart,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Exported, Error> {
     let (context, prefill) = sizes(config, options)?;
-    let store = StoredModel::new(config, weights, options.weights, progress)?;
+    let store = StoredModel::new(config, weights, options.weights, part, progress)?;
     let mut functions = Vec::new();
     let mut records = store.records.clone();
     let mut whole = None;
@@ -151,7 +230,8 @@ pub fn export_weights(
         ("ferrane.weights", options.weights.name().to_string()),
         ("ferrane.config", serde_json::to_string(config).unwrap_or_default()),
     ]);
-    Ok(Exported { program, description, context, prefill, weight_bytes, left_out: Vec::new() })
+    let layers = part.layers.clone();
+    Ok(Exported { program, description, context, prefill, layers, weight_bytes, left_out: Vec::new() })
 }
 
 /// The context and the window of a prompt.

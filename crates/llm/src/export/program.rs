@@ -38,6 +38,11 @@ pub const KEY_CACHE: &str = "key_cache";
 pub const VALUE_CACHE: &str = "value_cache";
 /// The logits of the next token, fp16 `[parts, vocab / parts]` in the order of the ids.
 pub const LOGITS: &str = "logits";
+/// The residual stream from the part before, fp16 `[1, dim, 1, tokens]`: an input of every part but
+/// the first.
+pub const HIDDEN: &str = "hidden";
+/// The residual stream for the part after: the output of every part but the last.
+pub const HIDDEN_OUT: &str = "hidden_out";
 
 /// The smallest magnitude that RMSNorm divides by. Smaller inputs are divided by it and stay
 /// normal numbers of fp16 down to a thousandth of it; with a smaller one a quotient could overflow.
@@ -51,6 +56,17 @@ pub(super) struct CallShape {
     /// Tokens of a call.
     pub(super) tokens: usize,
 }
+
+impl CallShape {
+    /// Bytes of the constant tables of a kind of attention.
+    pub(super) fn table_bytes(&self, config: &Config) -> u64 {
+        let masks = self.tokens * (2 * self.context + self.tokens);
+        (2 * (masks + config.head_dim * self.context)) as u64
+    }
+}
+
+/// A cache as it was at the start, and a layer's place in it.
+type Cached = (ValueId, usize);
 
 /// What layers of a kind of attention share.
 struct Shared {
@@ -66,8 +82,13 @@ struct FunctionBuild<'a> {
     config: &'a Config,
     window: CallShape,
     b: Builder,
-    /// The caches of all layers as they were at the start.
-    caches: [ValueId; 2],
+}
+
+/// The caches of a function's layers.
+struct Caches {
+    states: [ValueId; 2],
+    /// Keys and values as they were at the start.
+    before: [ValueId; 2],
 }
 
 /// Adds a function to the records that are in `program`, or to those of the store.
@@ -78,45 +99,67 @@ pub(super) fn function(
     records: ferrane_mil::Weights,
     name: &str,
 ) -> Result<Program, MilError> {
-    let CallShape { context, tokens } = window;
+    let tokens = window.tokens;
     let mut b = Builder::over(name, Opset::IOS18, records);
-    let position = b.input(CURRENT_POS, Type::tensor(DataType::Int32, &[1]))?;
-    let ids = b.input(INPUT_IDS, Type::tensor(DataType::Int32, &[1, tokens]))?;
-    let last = match tokens {
-        1 => None,
-        _ => Some(b.input(LAST_INDEX, Type::tensor(DataType::Int32, &[1]))?),
+    let number = |b: &mut Builder, name| b.input(name, Type::tensor(DataType::Int32, &[1]));
+    let position = if store.layers.is_empty() { None } else { Some(number(&mut b, CURRENT_POS)?) };
+    let from = match &store.embed {
+        Some(_) => b.input(INPUT_IDS, Type::tensor(DataType::Int32, &[1, tokens]))?,
+        None => b.input(HIDDEN, Type::tensor(DataType::Fp16, &[1, config.dim, 1, tokens]))?,
     };
-    let cache = Type::tensor(DataType::Fp16, &[config.layers, config.kv_heads, context, config.head_dim]);
-    let state = |b: &mut Builder, name| b.input(name, Type::State(Box::new(cache.clone())));
-    let states = [state(&mut b, KEY_CACHE)?, state(&mut b, VALUE_CACHE)?];
-    let read = |b: &mut Builder, name: &str, state: ValueId| b.op(op::READ_STATE, name, [("input", state.into())]);
-    let caches = [read(&mut b, "keys_before", states[0])?, read(&mut b, "values_before", states[1])?];
-    let mut g = FunctionBuild { config, window, b, caches };
-
-    let mut x = g.embedding(store, ids)?;
-    let shared = config.attention_kinds().into_iter().map(|kind| g.shared(kind, position));
-    let shared = shared.collect::<Result<Vec<_>, _>>()?;
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for (index, layer) in store.layers.iter().enumerate() {
-        let kind = config.attention(index);
-        // Every kind of the layers has its entry.
-        let shared = shared.iter().find(|shared| shared.kind == kind).unwrap_or(&shared[0]);
-        let (next, k, v) = g.layer(index, layer, shared, x)?;
-        x = next;
-        keys.push(k);
-        values.push(v);
+    let last = if store.norm.is_some() && tokens > 1 { Some(number(&mut b, LAST_INDEX)?) } else { None };
+    let mut g = FunctionBuild { config, window, b };
+    let mut x = match &store.embed {
+        Some(embed) => g.embedding(embed, from)?,
+        None => from,
+    };
+    if let Some(position) = position {
+        x = g.layers(store, x, position)?;
     }
-    let logits = g.logits(store, x, last)?;
-    for (name, state, cache, rows) in [("keys", states[0], caches[0], keys), ("values", states[1], caches[1], values)] {
-        g.write(name, state, cache, &rows, position)?;
+    match &store.norm {
+        Some(norm) => {
+            let logits = g.logits(norm, &store.classifier, x, last)?;
+            g.b.finish(&[(LOGITS, logits)])
+        }
+        None => g.b.finish(&[(HIDDEN_OUT, x)]),
     }
-    g.b.finish(&[(LOGITS, logits)])
 }
 
 impl FunctionBuild<'_> {
+    /// The stream after the layers of the store, whose caches are updated.
+    fn layers(&mut self, store: &StoredModel, mut x: ValueId, position: ValueId) -> OpResult {
+        let (config, context) = (self.config, self.window.context);
+        let cache = Type::tensor(DataType::Fp16, &[store.layers.len(), config.kv_heads, context, config.head_dim]);
+        let state = |b: &mut Builder, name| b.input(name, Type::State(Box::new(cache.clone())));
+        let states = [state(&mut self.b, KEY_CACHE)?, state(&mut self.b, VALUE_CACHE)?];
+        let read = |b: &mut Builder, name: &str, state: ValueId| b.op(op::READ_STATE, name, [("input", state.into())]);
+        let before = [read(&mut self.b, "keys_before", states[0])?, read(&mut self.b, "values_before", states[1])?];
+        let caches = Caches { states, before };
+        let indices = || store.first..store.first + store.layers.len();
+        let kinds = config.attention_kinds_of(indices());
+        let shared = kinds.into_iter().map(|kind| self.shared(kind, position));
+        let shared = shared.collect::<Result<Vec<_>, _>>()?;
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (index, layer) in indices().zip(&store.layers) {
+            let kind = config.attention(index);
+            // Every kind of the layers has its entry.
+            let shared = shared.iter().find(|shared| shared.kind == kind).unwrap_or(&shared[0]);
+            let own = keys.len();
+            let cached = caches.before.map(|cache| (cache, own));
+            let (next, k, v) = self.layer(index, layer, shared, cached, x)?;
+            x = next;
+            keys.push(k);
+            values.push(v);
+        }
+        for (name, which, rows) in [("keys", 0, keys), ("values", 1, values)] {
+            self.write(name, caches.states[which], caches.before[which], &rows, position)?;
+        }
+        Ok(x)
+    }
+
     /// The rows of the tokens in the embedding, `[1, dim, 1, tokens]`.
-    fn embedding(&mut self, store: &StoredModel, ids: ValueId) -> OpResult {
-        let table = store.embed.table(&mut self.b, "embed")?;
+    fn embedding(&mut self, embed: &Matrix, ids: ValueId) -> OpResult {
+        let table = embed.table(&mut self.b, "embed")?;
         let rows = self.b.gather("embed_rows", table, ids, 0)?;
         let columns = self.b.transpose("embed_columns", rows, &[0, 2, 1])?;
         let x = self.b.expand_dims("x", columns, &[2])?;
@@ -229,11 +272,12 @@ impl FunctionBuild<'_> {
         index: usize,
         layer: &StoredLayer,
         shared: &Shared,
+        cached: [Cached; 2],
         x: ValueId,
     ) -> Result<(ValueId, ValueId, ValueId), MilError> {
         let of = |part: &str| format!("l{index}_{part}");
         let normed = self.norm(&of("attn_norm"), x, 1, &layer.attn_norm)?;
-        let (attended, k, v) = self.attention(index, layer, shared, normed)?;
+        let (attended, k, v) = self.attention(index, layer, shared, cached, normed)?;
         let mut branch = self.product(&of("o"), attended, &layer.o, None)?;
         if let Some(gain) = &layer.post_attn_norm {
             branch = self.norm(&of("post_attn_norm"), branch, 1, gain)?;
@@ -299,6 +343,7 @@ impl FunctionBuild<'_> {
         index: usize,
         layer: &StoredLayer,
         shared: &Shared,
+        [cached_keys, cached_values]: [Cached; 2],
         x: ValueId,
     ) -> Result<(ValueId, ValueId, ValueId), MilError> {
         let (c, CallShape { context, tokens }) = (self.config, self.window);
@@ -315,7 +360,7 @@ impl FunctionBuild<'_> {
         let scale = c.score_scale() as f32 / c.attn_softcap.unwrap_or(1.0);
         let q = self.b.scale(&of("q_scaled"), q, scale)?;
         let q = ops::reshape(&mut self.b, &of("q_group"), q, [1, kv_heads, tall, head])?;
-        let keys = self.with_cache(&of("keys"), 0, index, k)?;
+        let keys = self.with_cache(&of("keys"), cached_keys, k)?;
         let scores = self.b.matmul(&of("scores"), q, keys, Transpose::Y)?;
         let mut scores = ops::reshape(&mut self.b, &of("scores_heads"), scores, [1, heads, tokens, seen])?;
         if let Some(cap) = c.attn_softcap {
@@ -325,7 +370,7 @@ impl FunctionBuild<'_> {
         let masked = self.b.add(&of("masked"), scores, shared.mask)?;
         let probs = self.b.softmax(&of("probs"), masked, -1)?;
         let probs = ops::reshape(&mut self.b, &of("probs_group"), probs, [1, kv_heads, tall, seen])?;
-        let values = self.with_cache(&of("values"), 1, index, v)?;
+        let values = self.with_cache(&of("values"), cached_values, v)?;
         let attended = self.b.matmul(&of("attended"), probs, values, Transpose::Neither)?;
         let attended = ops::reshape(&mut self.b, &of("attended_heads"), attended, [1, heads, tokens, head])?;
         let attended = self.b.transpose(&of("attended_columns"), attended, &[0, 1, 3, 2])?;
@@ -335,10 +380,10 @@ impl FunctionBuild<'_> {
 
     /// A layer's cache, followed by the window's own rows: `[1, kv_heads, context + tokens,
     /// head_dim]`.
-    fn with_cache(&mut self, name: &str, cache: usize, layer: usize, own: ValueId) -> OpResult {
+    fn with_cache(&mut self, name: &str, (cache, layer): Cached, own: ValueId) -> OpResult {
         let (c, context) = (self.config, self.window.context);
         let (begin, size) = ([int(layer), 0, 0, 0], [1, int(c.kv_heads), int(context), int(c.head_dim)]);
-        let before = self.b.slice_by_size(&format!("{name}_before"), self.caches[cache], &begin, &size)?;
+        let before = self.b.slice_by_size(&format!("{name}_before"), cache, &begin, &size)?;
         self.b.concat(name, &[before, own], 2)
     }
 
@@ -353,9 +398,10 @@ impl FunctionBuild<'_> {
     ) -> Result<(), MilError> {
         let (c, CallShape { tokens, .. }) = (self.config, self.window);
         let of = |part: &str| format!("{name}_{part}");
+        let layers = rows.len();
         let rows = self.b.concat(&of("new"), rows, 0)?;
         let begin = self.place(&of("begin"), position, 2)?;
-        let size = ints(&[c.layers, c.kv_heads, tokens, c.head_dim]);
+        let size = ints(&[layers, c.kv_heads, tokens, c.head_dim]);
         let end = self.b.add(&of("end"), begin, size)?;
         let args = [("x", cache.into()), ("update", rows.into()), ("begin", begin.into()), ("end", end.into())];
         let after = self.b.op(op::SLICE_UPDATE, &of("after"), args)?;
@@ -364,16 +410,16 @@ impl FunctionBuild<'_> {
     }
 
     /// The logits of one token, `[parts, vocab / parts]`.
-    fn logits(&mut self, store: &StoredModel, mut x: ValueId, last: Option<ValueId>) -> OpResult {
+    fn logits(&mut self, norm: &Vector, classifier: &[Matrix], mut x: ValueId, last: Option<ValueId>) -> OpResult {
         if let Some(last) = last {
             let begin = self.place("last_place", last, 3)?;
             let size = ints(&[1, self.config.dim, 1, 1]);
             let args = [("x", x.into()), ("begin", begin.into()), ("size", size.into())];
             x = self.b.op(op::SLICE_BY_SIZE, "last", args)?;
         }
-        let normed = self.norm("norm", x, 1, &store.norm)?;
+        let normed = self.norm("norm", x, 1, norm)?;
         let mut parts = Vec::new();
-        for matrix in store.classifier() {
+        for matrix in classifier {
             let part = self.product("classifier", normed, matrix, None)?;
             parts.push(self.b.reshape("logits_part", part, &[1, int(matrix.rows())])?);
         }

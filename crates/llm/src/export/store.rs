@@ -3,6 +3,7 @@
 use ferrane_mil::{Builder, Constant, DataType, MilError, ValueId, WeightId, Weights as Records, op};
 
 use super::Error;
+use super::chunks::ModelPart;
 use super::encoding::{self, Encoded, WeightEncoding};
 use crate::config::Config;
 use crate::decode::program::head_order;
@@ -12,16 +13,18 @@ use crate::weights::{Layer, Part, Weights};
 const FILE: &str = "@model_path/weights/weight.bin";
 /// Most rows of the classifier in one product; 32,000 is the most that is known to run.
 const MOST_ROWS: usize = 32_768;
-/// Most parts of the classifier.
-const MOST_PARTS: usize = 64;
+/// Most pieces of the classifier.
+const MOST_PIECES: usize = 64;
 
 /// A matrix `[rows, cols]` among the records.
+#[derive(Clone)]
 pub(super) struct Matrix {
     rows: usize,
     cols: usize,
     records: MatrixRecords,
 }
 
+#[derive(Clone)]
 enum MatrixRecords {
     Plain(WeightId),
     Scaled { dtype: DataType, codes: WeightId, scales: WeightId, blocks: usize },
@@ -98,52 +101,62 @@ pub(super) struct StoredLayer {
     pub(super) w2: Matrix,
 }
 
-/// The weights of a model.
+/// The weights of a part of a model.
 pub(super) struct StoredModel {
     pub(super) records: Records,
-    pub(super) embed: Matrix,
+    /// Only of the first part.
+    pub(super) embed: Option<Matrix>,
+    /// Index of the first of the layers in the model.
+    pub(super) first: usize,
     pub(super) layers: Vec<StoredLayer>,
-    pub(super) norm: Vector,
-    /// The classifier in parts of equally many rows; empty if it is the embedding.
+    /// Only of the last part.
+    pub(super) norm: Option<Vector>,
+    /// Only of the last part: pieces of equally many rows.
     pub(super) classifier: Vec<Matrix>,
 }
 
-/// The number of equal parts of a classifier, so that none has more rows than one product should; 1
-/// if there is no such number.
-pub(super) fn parts(vocab: usize) -> usize {
+/// The number of equal pieces of a classifier, so that none has more rows than one product should;
+/// 1 if there is no such number.
+pub(super) fn pieces(vocab: usize) -> usize {
     let least = vocab.div_ceil(MOST_ROWS).max(1);
-    (least..=MOST_PARTS).find(|parts| vocab.is_multiple_of(*parts)).unwrap_or(1)
+    (least..=MOST_PIECES).find(|pieces| vocab.is_multiple_of(*pieces)).unwrap_or(1)
 }
 
 impl StoredModel {
-    /// Encodes the weights; `progress` is called with the number of layers that are done.
+    /// Encodes the weights of a part; `progress` is called with the number of the model's layers
+    /// that are done.
     pub(super) fn new(
         config: &Config,
         weights: &Weights,
         encoding: WeightEncoding,
+        part: &ModelPart,
         progress: &mut dyn FnMut(usize),
     ) -> Result<StoredModel, Error> {
         let mut made = Maker { records: Records::new(), encoding };
         let (dim, tables) = (config.dim, encoding.of_tables());
-        let embed = made.matrix("embed", &weights.embed, dim, tables)?;
-        let mut layers = Vec::with_capacity(config.layers);
-        progress(0);
-        for (index, layer) in weights.layers.iter().enumerate() {
-            layers.push(made.layer(config, index, layer)?);
+        let embed = part.embed.then(|| made.matrix("embed", &weights.embed, dim, tables)).transpose()?;
+        let mut layers = Vec::with_capacity(part.layers.len());
+        progress(part.layers.start);
+        for index in part.layers.clone() {
+            layers.push(made.layer(config, index, &weights.layers[index])?);
             progress(index + 1);
         }
-        let norm = made.vector("norm", &weights.norm)?;
-        let parts = parts(config.vocab);
-        let classifier = weights.classifier.as_ref().or((parts > 1).then_some(&weights.embed));
-        let part = |rows: &[f32]| made.matrix("classifier", rows, dim, tables);
-        let rows = config.vocab / parts * dim;
-        let classifier = classifier.map(|all| all.chunks(rows.max(1)).map(part).collect()).transpose()?;
-        Ok(StoredModel { embed, layers, norm, classifier: classifier.unwrap_or_default(), records: made.records })
-    }
-
-    /// The parts of the classifier, which may be the embedding.
-    pub(super) fn classifier(&self) -> &[Matrix] {
-        if self.classifier.is_empty() { std::slice::from_ref(&self.embed) } else { &self.classifier }
+        let (mut norm, mut classifier) = (None, Vec::new());
+        if part.head {
+            norm = Some(made.vector("norm", &weights.norm)?);
+            let pieces = pieces(config.vocab);
+            classifier = match (&weights.classifier, &embed) {
+                // The two are one matrix in the package, too.
+                (None, Some(embed)) if pieces == 1 => vec![embed.clone()],
+                (own, _) => {
+                    let rows = config.vocab / pieces * dim;
+                    let all = own.as_ref().unwrap_or(&weights.embed);
+                    let piece = |rows: &[f32]| made.matrix("classifier", rows, dim, tables);
+                    all.chunks(rows.max(1)).map(piece).collect::<Result<_, _>>()?
+                }
+            };
+        }
+        Ok(StoredModel { records: made.records, embed, first: part.layers.start, layers, norm, classifier })
     }
 }
 

@@ -7,11 +7,11 @@ use crate::kernels::emulator;
 use ferrane_device::{Call, Device, Tensor, Tensors};
 use ferrane_diag::Severity;
 use ferrane_emulator::Numerics;
-use ferrane_llm::config::Config;
+use ferrane_llm::config::{Config, preset};
 use ferrane_llm::export::{self, Exported, Options, WeightEncoding};
 use ferrane_llm::reference::Reference;
 use ferrane_llm::weights::container::Container;
-use ferrane_llm::weights::{Weights, load};
+use ferrane_llm::weights::{Init, Weights, load};
 use ferrane_machine::{Profile, check};
 use ferrane_mil::package;
 
@@ -151,6 +151,79 @@ fn a_package_is_read_as_it_was_written() {
             );
         }
     }
+}
+
+/// Calls the parts of a model one after the other, and returns the logits of the last one.
+fn call_parts(parts: &mut [Session<'_>], function: &str, tokens: &[u32], position: usize, last: usize) -> Vec<f32> {
+    let int = |n: usize| Tensor::int32(&[1], &[n as i32]).unwrap();
+    let ids: Vec<i32> = tokens.iter().map(|id| *id as i32).collect();
+    let mut from = ("input_ids", Tensor::int32(&[1, ids.len()], &ids).unwrap());
+    let count = parts.len();
+    for (i, part) in parts.iter_mut().enumerate() {
+        let mut call = Call::new().function(function).input(from.0, from.1.clone());
+        if !part.exported.layers.is_empty() {
+            call = call.states(part.states.clone()).input("current_pos", int(position));
+        }
+        if i + 1 == count && function == "prefill" {
+            call = call.input("last_index", int(last));
+        }
+        let returned = part.executable.call(call).unwrap();
+        part.states = returned.states.clone();
+        from = ("hidden", returned.get(if i + 1 == count { "logits" } else { "hidden_out" }).unwrap().clone());
+    }
+    from.1.to_f32()
+}
+
+/// From two packages to one for each layer, the embedding and the classifier.
+#[test]
+fn parts_compute_what_the_whole_computes() {
+    let device = emulator(Numerics::Fast);
+    let mut most = 0;
+    // Its layers are larger than its embedding.
+    let config = preset("stories260k").unwrap();
+    let deep = Weights::init(&config, Init::Normal { std: 0.1 }, 3);
+    let deep = ("stories260k".to_string(), config, deep, (1..40).collect());
+    for (name, config, weights, tokens) in models().into_iter().chain([deep]) {
+        // A short context, because the masks of these small models are as large as their layers.
+        let options = Options { weights: WeightEncoding::Int8, prefill: Some(WINDOW), context: Some(4 * WINDOW) };
+        let whole = export::export_weights(&config, &weights, &options, &mut |_| {}).unwrap();
+        let parts = |bytes| export::export_weight_parts(&config, &weights, &options, bytes, &mut |_| {});
+        let least = parts(1).unwrap_err().to_string();
+        assert!(least.starts_with("`chunk_bytes` = 1 is too small for the embedding, which takes up to"), "{least}");
+        let mut counts = Vec::new();
+        let mut bytes = 2 * whole.weight_bytes;
+        loop {
+            let parts = match parts(bytes) {
+                Ok(parts) => parts,
+                Err(error) if error.to_string().contains("is too small for") => break,
+                Err(error) => panic!("{name} in {bytes} bytes: {error}"),
+            };
+            assert!(parts.iter().all(|part| part.weight_bytes <= bytes), "{name}: more than {bytes} bytes");
+            let layers: Vec<usize> = parts.iter().flat_map(|part| part.layers.clone()).collect();
+            assert_eq!(layers, (0..config.layers).collect::<Vec<_>>());
+            if counts.last() != Some(&parts.len()) {
+                counts.push(parts.len());
+                let mut alone = Session::new(&device, &whole);
+                let mut all: Vec<_> = parts.iter().map(|part| Session::new(&device, part)).collect();
+                let window = &tokens[..WINDOW];
+                // The emulator may sum in another order, which a rounding to fp16 can show.
+                let same = |a: Vec<f32>, b: Vec<f32>| {
+                    assert!(relative_difference(&a, &b).unwrap() < 1e-3, "{name} in {counts:?}")
+                };
+                let expected = alone.run("prefill", window, 0, Some(WINDOW - 2));
+                same(call_parts(&mut all, "prefill", window, 0, WINDOW - 2), expected);
+                for (at, token) in tokens.iter().enumerate().take(WINDOW + 2).skip(WINDOW - 1) {
+                    let expected = alone.run("decode", &[*token], at, None);
+                    same(call_parts(&mut all, "decode", &[*token], at, 0), expected);
+                }
+            }
+            bytes = bytes * 19 / 20;
+        }
+        eprintln!("{name}: in {counts:?} parts");
+        assert!(counts[0] == 1 && counts.len() > 1, "{name}: {counts:?}");
+        most = most.max(counts.last().copied().unwrap());
+    }
+    assert!(most > 4, "at most {most} parts");
 }
 
 #[test]
