@@ -13,7 +13,7 @@ use super::store::pieces;
 use crate::config::Config;
 use crate::weights::Slot;
 
-/// Bytes that a record of a weight file takes beside its data, and what aligns it.
+/// Bytes that a record of a weight file takes in addition to its data, and what aligns it.
 const RECORD: u64 = 128;
 
 /// What a package holds of a model.
