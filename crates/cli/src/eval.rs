@@ -23,7 +23,7 @@ pub fn run(args: Eval) -> Result<()> {
     let source = Source { format: Format::Auto, tokenizer, vocabulary: config.vocab, cache: Some(&cache) };
     let ids = Ids::open(&args.data, &source)?;
     let starts = Split::evaluation(ids.len(), args.seq, args.windows)?;
-    let mut forced = teacher_forced(&config, &model.weights, device.as_ref(), args.seq)?;
+    let mut forced = teacher_forced(&model, &config, device.as_ref(), args.seq)?;
     let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(starts.len() as u64) };
     let windows = starts.into_iter().map(|start| ids.window(start, args.seq));
     let begun = Instant::now();

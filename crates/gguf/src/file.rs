@@ -73,6 +73,11 @@ impl File {
         self.bytes.get(tensor.range()).unwrap_or(&[])
     }
 
+    /// Like [`File::raw`], as a part that shares the mapping.
+    pub fn mapped(&self, tensor: &TensorInfo) -> Option<Mapped> {
+        self.bytes.slice(tensor.range())
+    }
+
     /// Reads the values of a tensor into `out`, on the threads of the pool.
     ///
     /// # Errors

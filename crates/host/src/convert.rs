@@ -5,6 +5,8 @@
 //! every machine: x86 uses F16C or AVX-512 where the processor has them, everything else goes
 //! through `half`, which uses the fp16 instructions of AArch64.
 //!
+//! [`bytes`] has the same for little-endian elements of files.
+//!
 //! The plain slice functions run on the calling thread. The row and transposing functions cut large
 //! jobs for the [`pool`]; they fill the weight regions of a surface.
 
@@ -299,6 +301,8 @@ fn transpose_scalar<S: Copy, D>(
         }
     }
 }
+
+pub mod bytes;
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -73,6 +73,20 @@ impl Mapped {
         Some(Self { map: self.map.clone(), range: start..start + range.len() })
     }
 
+    /// Releases the memory that holds these bytes, and the rest of the pages that they are on. They
+    /// are read from the file again when they are next used. Without effect where the system has no
+    /// such call.
+    pub fn release(&self) {
+        #[cfg(unix)]
+        // SAFETY: pages of a private read-only mapping of a file are never changed, so the system
+        // drops only copies of what the file holds; a slice into them reads the same bytes
+        // afterwards. A refusal by the system leaves the pages in memory.
+        let _ = unsafe {
+            use memmap2::UncheckedAdvice;
+            self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, self.range.start, self.range.len())
+        };
+    }
+
     /// `count` elements of `T` starting at byte `offset`.
     ///
     /// # Errors
@@ -128,9 +142,50 @@ mod tests {
     }
 
     #[test]
+    fn released_bytes_are_read_again() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 7919 >> 5) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let map = Mapped::open(file.path()).unwrap();
+        assert_eq!(map[..], bytes);
+        map.slice(5000..250_001).unwrap().release();
+        map.slice(7..7).unwrap().release();
+        assert_eq!(map[..], bytes);
+        map.release();
+        assert_eq!(map[..], bytes);
+    }
+
+    /// The resident bytes of the mapping of a file. Emulators of other processors do not count
+    /// them.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn resident(file: &Path) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_file = maps.lines().skip_while(|line| !line.ends_with(file.to_str().unwrap()));
+        let line = of_file.clone().find(|line| line.starts_with("Rss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn released_bytes_take_no_memory() {
+        const SIZE: usize = 4 << 20;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![3; SIZE]).unwrap();
+        let map = Mapped::open(file.path()).unwrap();
+        assert!(map.iter().all(|&b| b == 3));
+        assert_eq!(resident(file.path()), SIZE);
+        map.slice(SIZE / 2..SIZE).unwrap().release();
+        assert_eq!(resident(file.path()), SIZE / 2);
+        map.release();
+        assert_eq!(resident(file.path()), 0);
+    }
+
+    #[test]
     fn empty_and_missing() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(Mapped::open(file.path()).unwrap().is_empty());
+        let map = Mapped::open(file.path()).unwrap();
+        map.release();
+        assert!(map.is_empty());
         assert_eq!(Mapped::open("/no/such/file").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

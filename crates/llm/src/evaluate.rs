@@ -5,8 +5,8 @@ use ferrane_device::Device;
 use crate::compaction::Compaction;
 use crate::config::Config;
 use crate::forward::{self, Forward, Options};
+use crate::model::Model;
 use crate::reference::{self, Reference};
-use crate::weights::Weights;
 
 /// Why an evaluation fails.
 #[derive(Debug, thiserror::Error)]
@@ -79,19 +79,22 @@ impl TeacherForced for Reference<'_> {
 }
 
 /// A model for evaluation on windows of `seq` tokens: on `device`, or with the fp32 reference if
-/// `device` is `None`.
+/// `device` is `None`. `config` is the model's, but may allow more positions.
 ///
 /// # Errors
 /// As [`Forward::new`] and [`Reference::new`].
 pub fn teacher_forced<'a>(
+    model: &'a Model,
     config: &'a Config,
-    weights: &'a Weights,
     device: Option<&Device>,
     seq: usize,
 ) -> Result<Box<dyn TeacherForced + 'a>, Error> {
     match device {
-        Some(device) => Ok(Box::new(Forward::new(device, config, weights, seq, Options::default())?)),
-        None => Ok(Box::new(Reference::new(config, weights)?)),
+        Some(device) => Ok(Box::new(Forward::new(device, config, &model.weights, seq, Options::default())?)),
+        None => {
+            let weights = model.fp32_weights().map_err(reference::Error::from)?;
+            Ok(Box::new(Reference::new(config, weights)?))
+        }
     }
 }
 
@@ -168,7 +171,7 @@ fn compact_loss(logits: &[f32], targets: &[u32], vocab: usize, vocabulary: &Comp
 mod tests {
     use super::*;
     use crate::config::preset;
-    use crate::weights::Init;
+    use crate::weights::{Init, Weights};
 
     #[test]
     fn loss_is_that_of_the_reference() {

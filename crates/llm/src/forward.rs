@@ -15,7 +15,7 @@ use crate::kernels::{self, KernelError};
 use crate::layout::{Activation, Kernel, KernelLayout, LayoutError, Residual, Shape, WeightForm};
 use crate::norm::rmsnorm_forward;
 use crate::staging::{self, LayerInputs};
-use crate::weights::{self, Weights};
+use crate::weights::{self, Layer, Slot, WeightSource};
 
 /// Elements in one task of an element-wise loop.
 const GRAIN: usize = 16 * 1024;
@@ -97,23 +97,25 @@ struct ForwardKernel {
     layout: KernelLayout,
     output: Surface,
     layers: Vec<LayerInputs>,
-    /// Keeps the program loaded.
-    _executable: Executable,
+    executable: Executable,
 }
 
 impl ForwardKernel {
-    fn new(device: &Device, shape: &Shape, kernel: Kernel, weights: &Weights) -> Result<ForwardKernel, Error> {
+    fn new(device: &Device, shape: &Shape, kernel: Kernel) -> Result<ForwardKernel, Error> {
         let at = |source| Error::Device { kernel: kernel.name(), source };
         let (program, layout) = kernels::build(shape, kernel)?;
         let executable = device.load(&program, kernel.name()).map_err(at)?;
         let output = staging::output_surface(device, &executable).map_err(at)?;
-        let bind = |layer| {
-            let bound = LayerInputs::new(device, &executable, &layout, &output)?;
-            bound.stage(&layout, layer)?;
-            Ok(bound)
-        };
-        let layers = weights.layers.iter().map(bind).collect::<Result<_, _>>().map_err(at)?;
-        Ok(ForwardKernel { layout, output, layers, _executable: executable })
+        Ok(ForwardKernel { layout, output, layers: Vec::new(), executable })
+    }
+
+    /// Allocates the inputs of the next layer and stages its weights.
+    fn push(&mut self, device: &Device, layer: &Layer) -> Result<(), Error> {
+        let at = |source| Error::Device { kernel: self.layout.kernel.name(), source };
+        let bound = LayerInputs::new(device, &self.executable, &self.layout, &self.output).map_err(at)?;
+        bound.stage(&self.layout, layer).map_err(at)?;
+        self.layers.push(bound);
+        Ok(())
     }
 
     /// Writes the activations, runs the kernel with a layer's weights, and reads one tap.
@@ -152,7 +154,7 @@ pub struct Forward {
 
 impl Forward {
     /// Compiles `sdpaFwd`, `woFwd` and `ffnFused`, allocates every layer's input surfaces and
-    /// stages the weights.
+    /// stages the weights, of which one layer at a time is in fp32.
     ///
     /// # Errors
     /// [`Error::Weights`] if configuration and weights do not fit; the shape has no layout; or the
@@ -160,25 +162,31 @@ impl Forward {
     pub fn new(
         device: &Device,
         config: &Config,
-        weights: &Weights,
+        weights: &dyn WeightSource,
         seq: usize,
         options: Options,
     ) -> Result<Forward, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
         let shape = Shape::new(config.clone(), seq, options.residual, options.form);
-        let stage = |kernel| ForwardKernel::new(device, &shape, kernel, weights);
-        let (sdpa, wo, ffn) = (stage(Kernel::SdpaFwd)?, stage(Kernel::WoFwd)?, stage(Kernel::FfnFused)?);
-        Ok(Forward {
-            sdpa,
-            wo,
-            ffn,
-            embed: weights.embed.clone(),
-            classifier: weights.classifier.clone(),
-            norm: weights.norm.clone(),
-            gains: weights.layers.iter().map(|l| (l.attn_norm.clone(), l.ffn_norm.clone())).collect(),
-            shape,
-        })
+        let kernel = |kernel| ForwardKernel::new(device, &shape, kernel);
+        let [mut sdpa, mut wo, mut ffn] = [kernel(Kernel::SdpaFwd)?, kernel(Kernel::WoFwd)?, kernel(Kernel::FfnFused)?];
+        let mut gains = Vec::new();
+        for index in 0..config.layers {
+            let layer = Layer::read(weights, config, index)?;
+            for kernel in [&mut sdpa, &mut wo, &mut ffn] {
+                kernel.push(device, &layer)?;
+            }
+            gains.push((layer.attn_norm, layer.ffn_norm));
+        }
+        let tensor = |slot: Slot| {
+            let shape = slot.shape(config);
+            let mut values = vec![0.0; shape.iter().product()];
+            weights::fill(weights, slot, &shape, &mut values).map(|()| values)
+        };
+        let classifier = (!config.tied).then(|| tensor(Slot::Classifier)).transpose()?;
+        let (embed, norm) = (tensor(Slot::Embed)?, tensor(Slot::Norm)?);
+        Ok(Forward { sdpa, wo, ffn, embed, classifier, norm, gains, shape })
     }
 
     /// Sizes and options of the model.

@@ -22,18 +22,19 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ferrane_device::Device;
 
 use crate::compaction::Compaction;
 use crate::config::Config;
-use crate::decode;
+use crate::decode::{self, Decoder, quantize::WeightType};
 use crate::generate::{self, NextLogits, TextGenerator};
 use crate::generation_config::{self, GenerationConfig};
 use crate::run_folder;
 use crate::sample::Sampler;
 use crate::tokenizer::{self, Tokenizer};
-use crate::weights::{self, Weights};
+use crate::weights::{self, StoredWeights, Weights};
 
 /// Why a model cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -64,15 +65,15 @@ pub enum Error {
     NoTokenizer(PathBuf),
 }
 
-/// A model in memory: configuration, weights and tokenizer.
+/// An opened model: configuration, weights and tokenizer.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// The path that the caller opened.
     pub path: PathBuf,
     /// Sizes and options of the transformer.
     pub config: Config,
-    /// The weights in fp32, with the shapes of the configuration.
-    pub weights: Weights,
+    /// The weights in their files, with the shapes of the configuration.
+    pub weights: StoredWeights,
     /// The tokenizer, if one was found with the weights or given by the caller.
     pub tokenizer: Option<Tokenizer>,
     /// The ids that the loss of the training run ran over; `None` if it ran over all. Logits of
@@ -80,6 +81,8 @@ pub struct Model {
     pub vocabulary: Option<Compaction>,
     /// What the model's files recommend for generation.
     pub generation: GenerationConfig,
+    /// The weights in fp32, once they were needed.
+    widened: OnceLock<Weights>,
 }
 
 impl Model {
@@ -114,14 +117,15 @@ impl Model {
         if !path.exists() {
             return Err(Error::Missing(path.to_path_buf()));
         }
-        let (config, weights) = weights::load(path, None)?;
+        let (config, weights) = weights::open(path, None)?;
         let vocabulary = match run_folder::find_model(path)? {
             // A map of another vocabulary size belongs to other weights.
             Some(file) => run_folder::compaction(&file)?.filter(|map| map.vocabulary() == config.vocab),
             None => None,
         };
         let generation = GenerationConfig::find(path)?;
-        Ok(Model { path: path.to_path_buf(), config, weights, tokenizer: None, vocabulary, generation })
+        let (path, widened) = (path.to_path_buf(), OnceLock::new());
+        Ok(Model { path, config, weights, tokenizer: None, vocabulary, generation, widened })
     }
 
     fn with_tokenizer(mut self, tokenizer: Tokenizer) -> Result<Model, Error> {
@@ -138,17 +142,37 @@ impl Model {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.path.clone()))
     }
 
+    /// All weights in fp32, as training and the reference need them. They are read at the first
+    /// call and then kept. A device does without them: it reads rows of [`Model::weights`].
+    ///
+    /// # Errors
+    /// As [`Weights::read`].
+    pub fn fp32_weights(&self) -> Result<&Weights, weights::Error> {
+        if let Some(weights) = self.widened.get() {
+            return Ok(weights);
+        }
+        let weights = Weights::read(&self.weights, &self.config)?;
+        Ok(self.widened.get_or_init(|| weights))
+    }
+
     /// The logits of the next token, on `device` or with the fp32 reference
     /// ([`generate::next_logits`]).
     ///
     /// # Errors
-    /// As [`generate::next_logits`].
+    /// As [`generate::next_logits`]; the weights cannot be read.
     pub fn next_logits(
         &self,
         device: Option<&Device>,
         options: decode::Options,
     ) -> Result<Box<dyn NextLogits + '_>, generate::Error> {
-        generate::next_logits(&self.config, &self.weights, device, options)
+        match device {
+            Some(device) => Ok(Box::new(Decoder::new(device, &self.config, &self.weights, options)?)),
+            None if options.weights != WeightType::Fp16 => Err(generate::Error::ReferenceWeights),
+            None => {
+                let weights = self.fp32_weights().map_err(Error::from)?;
+                generate::next_logits(&self.config, weights, None, options)
+            }
+        }
     }
 
     /// A generator of text: on `device`, or with the fp32 reference if `device` is `None`. It

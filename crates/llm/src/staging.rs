@@ -84,7 +84,7 @@ impl LayerInputs {
             }
             let mut access = surface.write()?;
             for (region, part, _) in regions {
-                let tensor = tensor(layer, part).ok_or_else(|| {
+                let tensor = layer.part(part).ok_or_else(|| {
                     let kernel = layout.kernel.name();
                     Error::new(ErrorKind::Binding, format!("{kernel}: the layer has no tensor {}", part.name()))
                 })?;
@@ -189,29 +189,6 @@ fn surface(device: &Device, executable: &Executable, port: &str) -> Result<Surfa
     let none = || Error::new(ErrorKind::Binding, "the program has no procedure").with_port(port);
     let procedure = executable.procedures().first().ok_or_else(none)?;
     device.surface(&device.fitted(procedure, port)?)
-}
-
-/// A tensor of a layer; `None` if the model does not have it.
-pub fn tensor(layer: &Layer, part: Part) -> Option<&[f32]> {
-    Some(match part {
-        Part::AttnNorm => &layer.attn_norm,
-        Part::Wq => &layer.wq,
-        Part::Wk => &layer.wk,
-        Part::Wv => &layer.wv,
-        Part::Wo => &layer.wo,
-        Part::Bq => layer.bq.as_deref()?,
-        Part::Bk => layer.bk.as_deref()?,
-        Part::Bv => layer.bv.as_deref()?,
-        Part::QNorm => layer.q_norm.as_deref()?,
-        Part::KNorm => layer.k_norm.as_deref()?,
-        Part::FfnNorm => &layer.ffn_norm,
-        Part::W1 => &layer.w1,
-        Part::W3 => &layer.w3,
-        Part::W2 => &layer.w2,
-        Part::PostAttnNorm => layer.post_attn_norm.as_deref()?,
-        Part::PostFfnNorm => layer.post_ffn_norm.as_deref()?,
-        Part::Router => layer.router.as_deref()?,
-    })
 }
 
 /// Rounds fp32 `values` `[channels, len]` into a region.

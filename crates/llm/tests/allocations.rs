@@ -1,6 +1,6 @@
 //! The ten kernels of a training step, evaluated on the emulator, and a decoder's token allocate
-//! nothing after a first run. This is a separate binary, because its allocator counts the
-//! allocations of the whole process.
+//! nothing after a first run, and a decoder no more than its weights need. This is a separate
+//! binary, because its allocator counts the allocations of the whole process.
 
 use std::sync::Mutex;
 
@@ -8,10 +8,11 @@ use ferrane_device::{Bindings, Device};
 use ferrane_emulator::{Emulator, EmulatorOptions};
 use ferrane_host::sync::lock;
 use ferrane_llm::config::{Config, preset};
+use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::decode::{Decoder, Options as Decode};
 use ferrane_llm::kernels;
 use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
-use ferrane_llm::weights::{Init, Weights};
+use ferrane_llm::weights::{self, Init, Weights, native};
 use ferrane_testdata::heap::{self, Counting};
 
 #[global_allocator]
@@ -43,6 +44,33 @@ fn a_decoded_token_allocates_nothing() {
             let count = (0..20).map(|_| heap::of(&mut token)).min().unwrap();
             assert_eq!(count, 0, "{feeds:?} {config:?}");
         }
+    }
+}
+
+/// A decoder of a file in fp32 holds its weights in fp16 or int8, and at no time a copy in fp32.
+#[test]
+fn a_decoder_takes_no_more_than_its_weights() {
+    let _turn = lock(&TURN);
+    let base = preset("stories260k").unwrap();
+    let sizes = Config { dim: 512, hidden: 1024, heads: 8, kv_heads: 4, head_dim: 64, ..base };
+    let config = Config { vocab: 16_384, layers: 6, ..sizes };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    native::save(&path, &config, &Weights::init(&config, Init::Normal { std: 0.02 }, 1)).unwrap();
+    let device = Device::new(Emulator::new(EmulatorOptions::default()));
+    for weights in [WeightType::Fp16, WeightType::Int8] {
+        let make = || {
+            let (config, source) = weights::open(&path, None).unwrap();
+            Decoder::new(&device, &config, &source, Decode { weights, ..Decode::default() }).unwrap()
+        };
+        // Threads of the pool and tables of the emulator are there from the first time on.
+        drop(make());
+        let (mut decoder, peak) = heap::peak_of(make);
+        // The classifier is the embedding, so a token reads all of the weights.
+        let bytes = decoder.bytes_per_token();
+        // Caches, programs and what the rows pass through take about a megabyte.
+        assert!(peak > bytes && peak < bytes + bytes * 15 / 100, "{weights:?}: {peak} bytes for {bytes} of weights");
+        assert!(decoder.feed(&[1, 2, 3]).unwrap().iter().all(|logit| logit.is_finite()));
     }
 }
 

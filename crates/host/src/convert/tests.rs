@@ -159,3 +159,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn numbers_of_files() {
+    // One byte off, so that no element is aligned.
+    let values: Vec<f32> = (0..3000).map(|i| (i as f32 - 1500.0) * 0.37).collect();
+    let halves: Vec<f16> = values.iter().map(|v| f16::from_f32(*v)).collect();
+    let le = |bytes: &mut dyn Iterator<Item = Vec<u8>>| [vec![9], bytes.flatten().collect()].concat();
+    let wide = le(&mut values.iter().map(|v| v.to_le_bytes().to_vec()));
+    let half = le(&mut halves.iter().map(|v| v.to_le_bytes().to_vec()));
+    let brain = le(&mut values.iter().map(|v| half::bf16::from_f32(*v).to_le_bytes().to_vec()));
+    let (mut found, mut narrow) = (vec![0.0; 3000], vec![f16::ZERO; 3000]);
+    bytes::f32_from_le(&wide[1..], &mut found);
+    assert_eq!(found, values);
+    bytes::f16_to_f32_from_le(&half[1..], &mut found);
+    assert_eq!(found, halves.iter().map(|v| v.to_f32()).collect::<Vec<_>>());
+    bytes::f16_from_le(&half[1..], &mut narrow);
+    assert_eq!(narrow, halves);
+    bytes::bf16_to_f32_from_le(&brain[1..], &mut found);
+    assert_eq!(found, values.iter().map(|v| half::bf16::from_f32(*v).to_f32()).collect::<Vec<_>>());
+    narrow.fill(f16::ZERO);
+    let read = |at: usize, part: &mut [f32]| {
+        part.copy_from_slice(&values[at..][..part.len()]);
+        if at < 4096 { Ok(()) } else { Err(()) }
+    };
+    bytes::f16_through_f32(&mut narrow, read).unwrap();
+    assert_eq!(narrow, halves);
+    assert_eq!(bytes::f16_through_f32(&mut narrow, |at, _| if at == 2048 { Err(at) } else { Ok(()) }), Err(2048));
+}

@@ -4,7 +4,7 @@
 use half::f16;
 
 use crate::config::{Config, Rotation};
-use crate::weights::Layer;
+use crate::weights::{Error, Part, Slot, WeightSource};
 
 /// The gains of a layer's norms, `[dim]`: before its halves, and after them, if it has these.
 pub(super) struct Gains {
@@ -15,13 +15,19 @@ pub(super) struct Gains {
 }
 
 impl Gains {
-    pub(super) fn of(layer: &Layer) -> Gains {
-        Gains {
-            attn: layer.attn_norm.clone(),
-            ffn: layer.ffn_norm.clone(),
-            post_attn: layer.post_attn_norm.clone(),
-            post_ffn: layer.post_ffn_norm.clone(),
-        }
+    /// Reads the gains of a layer.
+    pub(super) fn read(source: &dyn WeightSource, config: &Config, layer: usize) -> Result<Gains, Error> {
+        let gain = |part| {
+            let mut values = vec![0.0; config.dim];
+            source.rows(Slot::Layer(layer, part), 0..1, &mut values).map(|()| values)
+        };
+        let post = |part| config.post_norms.then(|| gain(part)).transpose();
+        Ok(Gains {
+            attn: gain(Part::AttnNorm)?,
+            ffn: gain(Part::FfnNorm)?,
+            post_attn: post(Part::PostAttnNorm)?,
+            post_ffn: post(Part::PostFfnNorm)?,
+        })
     }
 }
 

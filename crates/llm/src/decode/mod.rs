@@ -40,7 +40,7 @@ use ferrane_host::pool;
 use crate::config::Config;
 use crate::forward::Error;
 use crate::layout::LayoutError;
-use crate::weights::{self, Weights};
+use crate::weights::{self, WeightSource};
 use kinds::{Gains, Kind};
 use program::{DecodeKernel, DecodeShape, MAX_SLOTS};
 use quantize::{HostMatrix, WeightType};
@@ -117,15 +117,20 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Compiles the programs of a single token, allocates surfaces and stages the weights. Programs
-    /// of longer windows, larger caches and several sequences are compiled when they are first
-    /// needed.
+    /// Compiles the programs of a single token, allocates surfaces and stages the weights, which
+    /// are read row by row and never held in fp32. Programs of longer windows, larger caches and
+    /// several sequences are compiled when they are first needed.
     ///
     /// # Errors
     /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights
     /// that int8 cannot express, [`Error::Length`] for a context without positions,
     /// [`Error::Layout`] for a mixture of experts; or the device refused.
-    pub fn new(device: &Device, config: &Config, weights: &Weights, options: Options) -> Result<Decoder, Error> {
+    pub fn new(
+        device: &Device,
+        config: &Config,
+        weights: &dyn WeightSource,
+        options: Options,
+    ) -> Result<Decoder, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(config)?;
         if config.experts.is_some() {
@@ -136,10 +141,10 @@ impl Decoder {
         if context == 0 {
             return Err(Error::Length { found: 0, seq: config.max_seq });
         }
-        let table = |name, values: &[f32]| {
-            let matrix = HostMatrix::new(values, config.dim, options.weights);
-            matrix.ok_or(Error::Quantize { layer: 0, tensor: name, row: 0 })
-        };
+        let table = |slot| HostMatrix::new(weights, slot, [config.vocab, config.dim], options.weights);
+        let mut norm = vec![0.0; config.dim];
+        weights.rows(weights::Slot::Norm, 0..1, &mut norm)?;
+        let gains = (0..config.layers).map(|layer| Gains::read(weights, config, layer));
         let mut decoder = Decoder {
             device: device.clone(),
             config: config.clone(),
@@ -151,10 +156,10 @@ impl Decoder {
             slots: (0..options.slots.clamp(1, MAX_SLOTS)).map(|_| Slot::default()).collect(),
             cached: 0,
             layouts: None,
-            embed: table("embed", &weights.embed)?,
-            classifier: weights.classifier.as_deref().map(|values| table("classifier", values)).transpose()?,
-            norm: weights.norm.clone(),
-            gains: weights.layers.iter().map(Gains::of).collect(),
+            embed: table(weights::Slot::Embed)?,
+            classifier: (!config.tied).then(|| table(weights::Slot::Classifier)).transpose()?,
+            norm,
+            gains: gains.collect::<Result<_, _>>()?,
             kinds: Kind::all(config, context),
             stream: Vec::new(),
             hidden: Vec::new(),

@@ -10,6 +10,13 @@
 
 use ferrane_host::{pool, vectorize};
 use half::f16;
+use half::vec::HalfBitsVecExt as _;
+
+use crate::forward::Error;
+use crate::weights::{Slot, WeightSource};
+
+/// Values in one task of the pool.
+const TASK: usize = 1 << 16;
 
 /// The code that stands for one unit.
 pub const ONE: f32 = 128.0;
@@ -97,27 +104,45 @@ pub enum HostMatrix {
 }
 
 impl HostMatrix {
-    /// Rounds a matrix with rows of `cols` values; `None` if [`quantize_row`] refuses a row.
-    pub fn new(values: &[f32], cols: usize, weights: WeightType) -> Option<HostMatrix> {
-        let cols = cols.max(1);
+    /// Reads and rounds a matrix of the weights, `[rows, cols]`, on the threads of the pool.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] if the source has no such matrix; [`Error::Quantize`] if [`quantize_row`]
+    /// refuses a row.
+    pub fn new(
+        source: &dyn WeightSource,
+        slot: Slot,
+        [rows, cols]: [usize; 2],
+        weights: WeightType,
+    ) -> Result<HostMatrix, Error> {
+        let step = (TASK / cols.max(1)).max(1);
         match weights {
             WeightType::Fp16 => {
-                let mut half = vec![f16::ZERO; values.len()];
-                ferrane_host::convert::f32_to_f16(values, &mut half);
-                Some(HostMatrix::Fp16(half))
+                // Memory that the system zeroes, so that the first access to it is the rows'.
+                let mut half: Vec<f16> = vec![0u16; rows * cols].reinterpret_into();
+                pool::try_for_each_chunk_mut(&mut half, (step * cols).max(1), |task, half| {
+                    let range = task * step..task * step + half.len() / cols;
+                    source.rows_f16(slot, range.clone(), half)?;
+                    source.release(slot, range);
+                    Ok::<(), Error>(())
+                })?;
+                Ok(HostMatrix::Fp16(half))
             }
             WeightType::Int8 => {
-                let mut codes = vec![0i8; values.len()];
-                // NaN marks a row that `quantize_row` refused.
-                let mut units = vec![f16::NAN; values.len() / cols];
-                let mut rows: Vec<_> = codes.chunks_mut(cols).zip(&mut units).collect();
-                pool::for_each_chunk_mut(&mut rows, 64, |task, rows| {
-                    for (i, (codes, unit)) in rows.iter_mut().enumerate() {
-                        let from = &values[(task * 64 + i) * cols..][..cols];
-                        **unit = quantize_row(from, codes).unwrap_or(f16::NAN);
+                let (mut codes, mut units) = (vec![0i8; rows * cols], vec![f16::ZERO; rows]);
+                let mut all: Vec<_> = codes.chunks_mut(cols.max(1)).zip(&mut units).collect();
+                pool::try_for_each_chunk_mut(&mut all, step, |task, some| {
+                    let mut values = vec![0.0; cols];
+                    for (row, (codes, unit)) in (task * step..).zip(some.iter_mut()) {
+                        source.rows(slot, row..row + 1, &mut values)?;
+                        let tensor = if slot == Slot::Embed { "embed" } else { "classifier" };
+                        let refused = Error::Quantize { layer: 0, tensor, row };
+                        **unit = quantize_row(&values, codes).ok_or(refused)?;
                     }
-                });
-                (!units.iter().any(|u| u.is_nan())).then_some(HostMatrix::Int8(codes, units))
+                    source.release(slot, task * step..task * step + some.len());
+                    Ok::<(), Error>(())
+                })?;
+                Ok(HostMatrix::Int8(codes, units))
             }
         }
     }
@@ -141,6 +166,7 @@ impl HostMatrix {
 mod tests {
     use super::*;
     use crate::random::Rng;
+    use crate::weights::Weights;
 
     #[test]
     fn codes_and_units_give_the_weights_back() {
@@ -151,7 +177,8 @@ mod tests {
             let mut normal =
                 || (-2.0 * (1.0 - rng.uniform()).ln()).sqrt() * (std::f64::consts::TAU * rng.uniform()).cos();
             let values: Vec<f32> = (0..40 * cols).map(|_| normal() as f32 * spread).collect();
-            let matrix = HostMatrix::new(&values, cols, WeightType::Int8).unwrap();
+            let weights = Weights { embed: values.clone(), ..Weights::default() };
+            let matrix = HostMatrix::new(&weights, Slot::Embed, [40, cols], WeightType::Int8).unwrap();
             let (mut wrong, mut squares) = (0.0f64, 0.0f64);
             for (i, row) in values.chunks(cols).enumerate() {
                 let mut back = vec![0.0; cols];
@@ -179,7 +206,9 @@ mod tests {
         assert_eq!(codes, [-127, 64, 0]);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e6] {
             assert_eq!(quantize_row(&[0.0, bad, 1.0], &mut codes), None, "{bad}");
-            assert!(HostMatrix::new(&[0.0, bad], 1, WeightType::Int8).is_none());
+            let weights = Weights { embed: vec![0.0, bad], ..Weights::default() };
+            let refused = HostMatrix::new(&weights, Slot::Embed, [2, 1], WeightType::Int8);
+            assert!(matches!(refused, Err(Error::Quantize { tensor: "embed", row: 1, .. })));
         }
         // Magnitudes below fp16's smallest become zeros.
         assert!(quantize_row(&[1e-30, 0.0, -1e-30], &mut codes).is_some());

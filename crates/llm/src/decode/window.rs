@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, Surface, WriteAccess};
-use ferrane_host::{convert, pool};
+use ferrane_host::pool;
 use half::f16;
 
 use super::program::{DecodeInput, DecodeKernel, DecodeMatrix, DecodeShape, head_order};
@@ -13,7 +13,10 @@ use crate::config::Config;
 use crate::forward::Error;
 use crate::kernels::KernelError;
 use crate::layout::OUTPUT;
-use crate::weights::{Layer, Weights};
+use crate::weights::{Part, Slot as Tensor, WeightSource};
+
+/// Values that are read at once.
+const READ: usize = 1 << 16;
 
 /// Below this many words of one head, a copy is faster on one thread.
 const ALONE: usize = 1024;
@@ -43,26 +46,45 @@ impl Staged {
     }
 
     /// Writes the weights into all existing surfaces, several at a time.
-    pub(super) fn stage(&self, config: &Config, weights: &Weights, types: WeightType) -> Result<(), Error> {
+    pub(super) fn stage(&self, config: &Config, source: &dyn WeightSource, types: WeightType) -> Result<(), Error> {
+        let first = |layer: usize, input: DecodeInput| {
+            self.0.iter().position(|(l, i, _)| (*l, *i) == (layer, input)).unwrap_or(self.0.len())
+        };
         pool::try_for_each_range(self.0.len(), 1, |range| {
-            self.0[range]
-                .iter()
-                .try_for_each(|(layer, input, surface)| stage_one((*layer, *input, surface), config, weights, types))
-        })
+            range.clone().zip(&self.0[range]).try_for_each(|(at, &(layer, input, ref surface))| {
+                // Units are written with their matrix, and further layouts of an input are copies.
+                let units = match input {
+                    DecodeInput::Units(_) => return Ok(()),
+                    _ if first(layer, input) != at => return Ok(()),
+                    DecodeInput::Weight(matrix) => self.0.get(first(layer, DecodeInput::Units(matrix))),
+                    _ => None,
+                };
+                stage_one((layer, input, surface), units.map(|(.., s)| s), config, source, types)
+            })
+        })?;
+        for (at, (layer, input, surface)) in self.0.iter().enumerate() {
+            let original = first(*layer, *input);
+            if original < at {
+                copy_rows(&self.0[original].2.read().map_err(weights_of)?, &mut surface.write().map_err(weights_of)?);
+            }
+        }
+        Ok(())
     }
 }
 
-/// Writes a weight into its surface.
+fn weights_of(source: ferrane_device::Error) -> Error {
+    Error::Device { kernel: "weights", source }
+}
+
+/// Writes a weight into its surface, and the units of its rows into theirs.
 fn stage_one(
-    (index, input, surface): (usize, DecodeInput, &Surface),
+    (layer, input, surface): (usize, DecodeInput, &Surface),
+    units: Option<&Surface>,
     config: &Config,
-    weights: &Weights,
+    source: &dyn WeightSource,
     types: WeightType,
 ) -> Result<(), Error> {
-    let tensors = tensors(config, &weights.layers[index], input);
-    let refused = |row| Error::Quantize { layer: index, tensor: input.name(), row };
-    let at = |source| Error::Device { kernel: "weights", source };
-    let mut access = surface.write().map_err(at)?;
+    let mut access = surface.write().map_err(weights_of)?;
     let row_of = |access: &mut WriteAccess, i: usize, values: &[f32]| {
         if let Some(row) = access.row_mut(i) {
             for (bytes, value) in row.chunks_exact_mut(2).zip(values) {
@@ -70,94 +92,124 @@ fn stage_one(
             }
         }
     };
-    let mut codes = Vec::new();
     match (input, types) {
-        (DecodeInput::Units(_), _) => {
-            let mut units = Vec::new();
-            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
+        (DecodeInput::Weight(matrix), WeightType::Int8) => {
+            let (mut codes, mut found) = (Vec::new(), Vec::new());
+            each_row(config, source, layer, matrix, |at, row| {
                 codes.resize(row.len(), 0);
-                let unit = quantize_row(row, &mut codes);
-                units.push(unit.ok_or_else(|| refused(at))?.to_f32());
-            }
-            row_of(&mut access, 0, &units);
-        }
-        (DecodeInput::Weight(_), WeightType::Int8) => {
-            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                codes.resize(row.len(), 0);
-                quantize_row(row, &mut codes).ok_or_else(|| refused(at))?;
+                let refused = Error::Quantize { layer, tensor: input.name(), row: at };
+                found.push(quantize_row(row, &mut codes).ok_or(refused)?.to_f32());
                 let bytes = access.row_mut(at).unwrap_or_default();
-                for (byte, code) in bytes.iter_mut().zip(&codes) {
-                    *byte = *code as u8;
-                }
+                bytes.iter_mut().zip(&codes).for_each(|(byte, code)| *byte = *code as u8);
+                Ok(())
+            })?;
+            if let Some(units) = units {
+                row_of(&mut units.write().map_err(weights_of)?, 0, &found);
             }
         }
-        (DecodeInput::Weight(_), WeightType::Fp16) => {
+        (DecodeInput::Weight(matrix), WeightType::Fp16) => {
             let (words, stride) = rows_of(&mut access);
-            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                convert::f32_to_f16(row, &mut words[at * stride..][..row.len()]);
+            let mut at = 0;
+            for rows in tensors(config, layer, matrix) {
+                let step = if rows.order.is_none() && stride == rows.cols { (READ / rows.cols).max(1) } else { 1 };
+                for row in (0..rows.count).step_by(step) {
+                    let count = step.min(rows.count - row);
+                    let (stored, words) = (rows.stored(row), &mut words[(at + row) * stride..][..count * rows.cols]);
+                    source.rows_f16(rows.tensor, stored..stored + count, words)?;
+                }
+                source.release(rows.tensor, 0..rows.count);
+                at += rows.count;
             }
         }
         (DecodeInput::Bias, _) => {
-            let all: Vec<f32> = tensors.iter().flat_map(|t| t.rows()).flatten().copied().collect();
+            let size = |part| if part == Part::Bq { config.q_dim() } else { config.kv_dim() };
+            let mut all = Vec::new();
+            for part in [Part::Bq, Part::Bk, Part::Bv] {
+                let values = vector(source, layer, part, size(part))?;
+                // Those of values are not rotated, so they keep their order.
+                let order = if part == Part::Bv { (0..config.head_dim).collect() } else { head_order(config) };
+                all.extend(values.chunks(config.head_dim).flat_map(|head| order.iter().map(move |&i| head[i])));
+            }
             row_of(&mut access, 0, &all);
         }
-        _ => {
-            for (at, row) in tensors.iter().flat_map(|t| t.rows()).enumerate() {
-                row_of(&mut access, at, row);
+        (DecodeInput::Gain, _) => {
+            // A gain is repeated for each head.
+            let parts = [(Part::QNorm, config.heads), (Part::KNorm, config.kv_heads)];
+            let mut at = 0;
+            for (part, heads) in parts {
+                let values = vector(source, layer, part, config.head_dim)?;
+                let values: Vec<f32> = head_order(config).iter().map(|&i| values[i]).collect();
+                (at..at + heads).for_each(|row| row_of(&mut access, row, &values));
+                at += heads;
             }
         }
+        _ => {}
     }
     Ok(())
 }
 
-/// The rows of a tensor in an input: permuted, or one row repeated.
-struct InputRows<'a> {
-    data: std::borrow::Cow<'a, [f32]>,
+/// Reads a tensor of one axis.
+fn vector(source: &dyn WeightSource, layer: usize, part: Part, size: usize) -> Result<Vec<f32>, Error> {
+    let mut values = vec![0.0; size];
+    source.rows(Tensor::Layer(layer, part), 0..1, &mut values)?;
+    Ok(values)
+}
+
+/// The rows of a tensor in a matrix of the programs.
+struct InputRows {
+    tensor: Tensor,
+    /// Number of rows, and of values in each.
+    count: usize,
     cols: usize,
+    /// The order of the rows of each head, if it differs from the stored one.
+    order: Option<Vec<usize>>,
 }
 
-impl InputRows<'_> {
-    fn rows(&self) -> std::slice::Chunks<'_, f32> {
-        self.data.chunks(self.cols.max(1))
+impl InputRows {
+    /// The stored row that is this one.
+    fn stored(&self, row: usize) -> usize {
+        match &self.order {
+            Some(order) => row - row % order.len() + order[row % order.len()],
+            None => row,
+        }
     }
 }
 
-/// The tensors that an input consists of, in the order of its rows.
-fn tensors<'a>(config: &Config, layer: &'a Layer, input: DecodeInput) -> Vec<InputRows<'a>> {
-    let order = head_order(config);
-    let plain = |data: &'a [f32], cols: usize| InputRows { data: data.into(), cols };
+/// The tensors that a matrix of the programs consists of, in the order of its rows.
+fn tensors(config: &Config, layer: usize, matrix: DecodeMatrix) -> Vec<InputRows> {
+    let plain = |part, count, cols| InputRows { tensor: Tensor::Layer(layer, part), count, cols, order: None };
     // Rows of heads, permuted to the programs' order of pairs.
-    let turned = |data: &'a [f32], cols: usize| {
-        let head = config.head_dim * cols;
-        let rows = data.chunks(head.max(1)).flat_map(|h| order.iter().map(move |&i| &h[i * cols..][..cols]));
-        InputRows { data: rows.flatten().copied().collect(), cols }
-    };
-    // A gain is repeated for each head.
-    let gain = |data: &'a [f32], heads: usize| {
-        let one: Vec<f32> = order.iter().map(|&i| data[i]).collect();
-        InputRows { data: one.repeat(heads).into(), cols: config.head_dim }
-    };
-    let of = |data: &'a Option<Vec<f32>>| data.as_deref().unwrap_or_default();
-    let dim = config.dim;
-    match input {
-        DecodeInput::Weight(DecodeMatrix::Qkv) | DecodeInput::Units(DecodeMatrix::Qkv) => {
-            vec![turned(&layer.wq, dim), turned(&layer.wk, dim), plain(&layer.wv, dim)]
-        }
-        DecodeInput::Weight(DecodeMatrix::O) | DecodeInput::Units(DecodeMatrix::O) => {
-            vec![plain(&layer.wo, config.q_dim())]
-        }
-        DecodeInput::Weight(DecodeMatrix::W13) | DecodeInput::Units(DecodeMatrix::W13) => {
-            vec![plain(&layer.w1, dim), plain(&layer.w3, dim)]
-        }
-        DecodeInput::Weight(DecodeMatrix::W2) | DecodeInput::Units(DecodeMatrix::W2) => {
-            vec![plain(&layer.w2, config.hidden)]
-        }
-        DecodeInput::Bias => vec![turned(of(&layer.bq), 1), turned(of(&layer.bk), 1), plain(of(&layer.bv), 1)],
-        DecodeInput::Gain => vec![gain(of(&layer.q_norm), config.heads), gain(of(&layer.k_norm), config.kv_heads)],
-        DecodeInput::X | DecodeInput::Rope | DecodeInput::Mask | DecodeInput::Keys(_) | DecodeInput::Values(_) => {
-            Vec::new()
-        }
+    let turned = |part, count, cols| InputRows { order: Some(head_order(config)), ..plain(part, count, cols) };
+    let (dim, hidden) = (config.dim, config.hidden);
+    let (q, kv) = (config.q_dim(), config.kv_dim());
+    match matrix {
+        DecodeMatrix::Qkv => vec![turned(Part::Wq, q, dim), turned(Part::Wk, kv, dim), plain(Part::Wv, kv, dim)],
+        DecodeMatrix::O => vec![plain(Part::Wo, dim, q)],
+        DecodeMatrix::W13 => vec![plain(Part::W1, hidden, dim), plain(Part::W3, hidden, dim)],
+        DecodeMatrix::W2 => vec![plain(Part::W2, dim, hidden)],
     }
+}
+
+/// Calls `each` with the index and the fp32 values of every row of a matrix of the programs.
+pub(super) fn each_row(
+    config: &Config,
+    source: &dyn WeightSource,
+    layer: usize,
+    matrix: DecodeMatrix,
+    mut each: impl FnMut(usize, &[f32]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut at, mut values) = (0, Vec::new());
+    for rows in tensors(config, layer, matrix) {
+        values.resize(rows.cols, 0.0);
+        for row in 0..rows.count {
+            let stored = rows.stored(row);
+            source.rows(rows.tensor, stored..stored + 1, &mut values)?;
+            each(at + row, &values)?;
+        }
+        source.release(rows.tensor, 0..rows.count);
+        at += rows.count;
+    }
+    Ok(())
 }
 
 /// All fp16 words of a surface `[…, width]`, and its row stride in words.

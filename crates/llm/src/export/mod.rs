@@ -46,7 +46,7 @@ use ferrane_mil::{Program, WeightId};
 
 use crate::config::{Config, MAX_POSITIONS};
 use crate::model::Model;
-use crate::weights::Weights;
+use crate::weights::WeightSource;
 use chunks::ModelPart;
 pub use encoding::WeightEncoding;
 pub use error::Error;
@@ -141,7 +141,7 @@ pub fn export_parts(
 /// As [`export_parts`].
 pub fn export_weight_parts(
     config: &Config,
-    weights: &Weights,
+    weights: &dyn WeightSource,
     options: &Options,
     bytes: u64,
     progress: &mut dyn FnMut(usize),
@@ -177,7 +177,7 @@ fn with_folder(mut exported: Exported, folder: &Path) -> Result<Exported, Error>
 /// beyond fp16; [`Error::Weights`] for weights of another configuration.
 pub fn export_weights(
     config: &Config,
-    weights: &Weights,
+    weights: &dyn WeightSource,
     options: &Options,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Exported, Error> {
@@ -187,7 +187,7 @@ pub fn export_weights(
 
 /// # Errors
 /// If the model cannot be exported.
-fn check(config: &Config, weights: &Weights) -> Result<(), Error> {
+fn check(config: &Config, weights: &dyn WeightSource) -> Result<(), Error> {
     config.validate().map_err(crate::weights::Error::from)?;
     weights.check(config)?;
     if config.experts.is_some() {
@@ -200,7 +200,7 @@ fn check(config: &Config, weights: &Weights) -> Result<(), Error> {
 /// Exports a part of a model that was checked.
 fn export_part(
     config: &Config,
-    weights: &Weights,
+    weights: &dyn WeightSource,
     options: &Options,
     part: &ModelPart,
     progress: &mut dyn FnMut(usize),

@@ -7,7 +7,7 @@ use super::chunks::ModelPart;
 use super::encoding::{self, Encoded, WeightEncoding};
 use crate::config::Config;
 use crate::decode::program::head_order;
-use crate::weights::{Layer, Part, Weights};
+use crate::weights::{self, Layer, Part, Slot, WeightSource};
 
 /// The file of a package that holds the weights.
 const FILE: &str = "@model_path/weights/weight.bin";
@@ -127,30 +127,38 @@ impl StoredModel {
     /// that are done.
     pub(super) fn new(
         config: &Config,
-        weights: &Weights,
+        weights: &dyn WeightSource,
         encoding: WeightEncoding,
         part: &ModelPart,
         progress: &mut dyn FnMut(usize),
     ) -> Result<StoredModel, Error> {
         let mut made = Maker { records: Records::new(), encoding };
         let (dim, tables) = (config.dim, encoding.of_tables());
-        let embed = part.embed.then(|| made.matrix("embed", &weights.embed, dim, tables)).transpose()?;
+        let tensor = |slot: Slot| {
+            let shape = slot.shape(config);
+            let mut values = vec![0.0; shape.iter().product()];
+            weights::fill(weights, slot, &shape, &mut values).map(|()| values)
+        };
+        let embed = match part.embed {
+            true => Some(made.matrix("embed", &tensor(Slot::Embed)?, dim, tables)?),
+            false => None,
+        };
         let mut layers = Vec::with_capacity(part.layers.len());
         progress(part.layers.start);
         for index in part.layers.clone() {
-            layers.push(made.layer(config, index, &weights.layers[index])?);
+            layers.push(made.layer(config, index, &Layer::read(weights, config, index)?)?);
             progress(index + 1);
         }
         let (mut norm, mut classifier) = (None, Vec::new());
         if part.head {
-            norm = Some(made.vector("norm", &weights.norm)?);
+            norm = Some(made.vector("norm", &tensor(Slot::Norm)?)?);
             let pieces = pieces(config.vocab);
-            classifier = match (&weights.classifier, &embed) {
+            classifier = match &embed {
                 // The two are one matrix in the package, too.
-                (None, Some(embed)) if pieces == 1 => vec![embed.clone()],
-                (own, _) => {
+                Some(embed) if config.tied && pieces == 1 => vec![embed.clone()],
+                _ => {
                     let rows = config.vocab / pieces * dim;
-                    let all = own.as_ref().unwrap_or(&weights.embed);
+                    let all = tensor(if config.tied { Slot::Embed } else { Slot::Classifier })?;
                     let piece = |rows: &[f32]| made.matrix("classifier", rows, dim, tables);
                     all.chunks(rows.max(1)).map(piece).collect::<Result<_, _>>()?
                 }

@@ -1,22 +1,19 @@
 //! The safetensors container: a JSON header, then named fp32, fp16 or bf16 tensors.
 //!
-//! Reading maps the file and copies one tensor at a time into memory that the caller allocated for
-//! its configuration, so a malicious header cannot cause an allocation. Writing is streamed: the
-//! header, then each tensor from its own memory, without a second copy of the model.
+//! Reading maps the file. Tensors stay there, or are copied into memory that the caller allocated
+//! for its configuration, so a malicious header cannot cause an allocation. Writing is streamed:
+//! the header, then each tensor from its own memory, without a second copy of the model.
 
+use super::stored::{Encoding, Piece};
 use super::{Error, TensorRef};
+use ferrane_gguf::{TensorType, dequantize};
 use ferrane_host::map::Mapped;
-use half::{bf16, f16};
-use rayon::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// Values in one task of a conversion.
-const CHUNK: usize = 1 << 18;
 
 /// An open safetensors file.
 #[derive(Debug)]
@@ -118,51 +115,53 @@ impl Container {
         }
     }
 
+    /// The bytes of a tensor, which share the mapping; `None` for an entry of another file that
+    /// this one cannot hold.
+    pub fn mapped(&self, entry: &Entry) -> Option<Mapped> {
+        self.bytes.slice(entry.range.clone())
+    }
+
+    /// The element type of a tensor, which must be fp32, fp16 or bf16.
+    ///
+    /// # Errors
+    /// [`Error::Dtype`] for any other one.
+    pub(super) fn number(&self, name: &str, entry: &Entry) -> Result<TensorType, Error> {
+        match entry.dtype {
+            Dtype::F32 => Ok(TensorType::F32),
+            Dtype::F16 => Ok(TensorType::F16),
+            Dtype::BF16 => Ok(TensorType::BF16),
+            other => {
+                let (file, name) = (self.path.display().to_string(), name.to_string());
+                Err(Error::Dtype { file, name, found: format!("{other:?}") })
+            }
+        }
+    }
+
+    /// Values of the tensor `name`, which has this shape, in row-major order.
+    pub(super) fn piece(&self, name: &str, shape: &[usize], part: Range<usize>) -> Result<Piece, Error> {
+        let entry = self.expect(name, shape)?;
+        let ty = self.number(name, entry)?;
+        let size = ty.block_bytes();
+        let bytes = self.mapped(entry).and_then(|bytes| bytes.slice(part.start * size..part.end * size));
+        let values = shape.iter().product();
+        let wrong = Error::Mismatch { name: name.to_string(), expected: values, found: part.end };
+        Ok(Piece { bytes: bytes.ok_or(wrong)?, encoding: Encoding::Blocks(ty) })
+    }
+
     /// Reads a tensor of exactly this shape into `out`, widening fp16 and bf16.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`]; [`Error::Mismatch`] if `out` has
     /// another size.
     pub fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), Error> {
-        let values = self.expect(name, shape)?.shape.iter().product();
-        self.read_part(name, shape, 0..values, out)
-    }
-
-    /// Like [`Container::read`], only the values of a range in row-major order.
-    ///
-    /// # Errors
-    /// As [`Container::read`]; [`Error::Mismatch`] also for a range beyond the tensor.
-    pub fn read_part(&self, name: &str, shape: &[usize], part: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
         let entry = self.expect(name, shape)?;
-        let bytes = self.raw(entry);
-        let size = match entry.dtype {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::BF16 => 2,
-            other => {
-                let (file, name) = (self.path.display().to_string(), name.to_string());
-                return Err(Error::Dtype { file, name, found: format!("{other:?}") });
-            }
-        };
-        let bytes = bytes.get(part.start.saturating_mul(size)..part.end.saturating_mul(size)).unwrap_or_default();
-        if bytes.len() != out.len() * size {
-            return Err(Error::Mismatch { name: name.to_string(), expected: bytes.len() / size, found: out.len() });
+        let (ty, bytes) = (self.number(name, entry)?, self.raw(entry));
+        if bytes.len() != out.len() * ty.block_bytes() {
+            let expected = bytes.len() / ty.block_bytes();
+            return Err(Error::Mismatch { name: name.to_string(), expected, found: out.len() });
         }
-        match entry.dtype {
-            Dtype::F32 => widen(bytes, out, f32::from_le_bytes),
-            Dtype::F16 => widen(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
-            _ => widen(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
-        }
-        Ok(())
+        Ok(dequantize::parallel(ty, bytes, out)?)
     }
-}
-
-/// Fills `out` from little-endian elements of `N` bytes.
-pub(super) fn widen<const N: usize>(bytes: &[u8], out: &mut [f32], convert: impl Fn([u8; N]) -> f32 + Sync) {
-    out.par_chunks_mut(CHUNK).zip(bytes.par_chunks(CHUNK * N)).for_each(|(out, bytes)| {
-        for (value, element) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
-            *value = convert(*element);
-        }
-    });
 }
 
 /// Writes fp32 values little-endian, through a small buffer.

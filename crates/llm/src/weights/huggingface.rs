@@ -12,6 +12,7 @@
 //! because silently dropping trained values would be worse.
 
 use super::container::Container;
+use super::stored::{StoredTensor, StoredWeights};
 use super::{Error, Part, Slot, TensorKind, Weights, mlx};
 use crate::config::{self, Config};
 use std::collections::{BTreeMap, HashSet};
@@ -213,7 +214,7 @@ impl Checkpoint {
     }
 }
 
-/// Loads a Hugging Face model from its `config.json` and its weights: a `.safetensors` file or an
+/// Opens a Hugging Face model by its `config.json` and its weights: a `.safetensors` file or an
 /// `.index.json`.
 ///
 /// Tensors named `rotary_emb.inv_freq` are ignored: older exports contain these constants. Any
@@ -222,56 +223,55 @@ impl Checkpoint {
 /// # Errors
 /// [`Error::Config`], [`Error::Io`], [`Error::Format`], [`Error::Missing`], [`Error::Shape`],
 /// [`Error::Dtype`], [`Error::Unknown`].
-pub fn load_hf(config: &Path, weights: &Path) -> Result<(Config, Weights), Error> {
+pub fn open_hf(config: &Path, weights: &Path) -> Result<(Config, StoredWeights), Error> {
     let config = config::read(config)?;
     if weights.extension().is_some_and(|e| e == "json") {
-        read(config, Checkpoint::sharded(weights)?)
+        locate(config, Checkpoint::sharded(weights)?)
     } else {
-        read_single(config, Container::open(weights)?)
+        open_single(config, Container::open(weights)?)
     }
 }
 
-/// Like [`load_hf`], from an open file.
-pub(super) fn read_single(config: Config, file: Container) -> Result<(Config, Weights), Error> {
-    read(config, Checkpoint::single(file))
+/// Like [`open_hf`], and reads the weights in fp32.
+///
+/// # Errors
+/// As [`open_hf`].
+pub fn load_hf(config: &Path, weights: &Path) -> Result<(Config, Weights), Error> {
+    let (config, stored) = open_hf(config, weights)?;
+    let weights = Weights::read(&stored, &config)?;
+    Ok((config, weights))
 }
 
-fn read(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, Weights), Error> {
+/// Like [`open_hf`], from an open file.
+pub(super) fn open_single(config: Config, file: Container) -> Result<(Config, StoredWeights), Error> {
+    locate(config, Checkpoint::single(file))
+}
+
+fn locate(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, StoredWeights), Error> {
     config.tied = !checkpoint.own_classifier(&config)?;
-    let slots = Slot::list(&config);
     let mut known = HashSet::from([CLASSIFIER.to_string()]);
     let form = LayerForm::of(&checkpoint);
-    for &slot in &slots {
+    let stored = StoredWeights::new(&checkpoint.path, &config, |slot| {
+        let (mut pieces, mut added) = (Vec::new(), 0.0);
         for piece in 0..LayerForm::pieces(slot, &config) {
-            let Source { name, shape, .. } = form.source(slot, piece, &config);
-            if checkpoint.quantized(&name, &shape)?.is_some() {
-                known.extend(mlx::companions(&name).into_iter().flatten());
-            } else {
-                checkpoint.file(&name, &shape)?.expect(&name, &shape)?;
-            }
+            let Source { name, shape, part, offset } = form.source(slot, piece, &config);
+            pieces.push(match checkpoint.quantized(&name, &shape)? {
+                Some(matrix) => {
+                    known.extend(mlx::companions(&name).into_iter().flatten());
+                    let columns = shape.last().copied().unwrap_or(1).max(1);
+                    matrix.piece(part.start / columns..part.end / columns)?
+                }
+                None => checkpoint.file(&name, &shape)?.piece(&name, &shape, part)?,
+            });
             known.insert(name);
+            added = offset;
         }
-    }
+        Ok(StoredTensor { shape: slot.shape(&config), pieces, pairs: None, offset: added })
+    })?;
     let stray = |n: &String| !known.contains(n) && !n.ends_with("rotary_emb.inv_freq");
     let unknown: Vec<String> = checkpoint.home.keys().filter(|n| stray(n)).cloned().collect();
     if !unknown.is_empty() {
         return Err(Error::unknown(&checkpoint.path, &unknown));
     }
-    // Every tensor was found with its shape, so this allocates a small multiple of what the files
-    // hold.
-    let mut weights = Weights::zeros(&config);
-    for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
-        let size = tensor.data.len() / LayerForm::pieces(slot, &config);
-        for (piece, values) in tensor.data.chunks_mut(size.max(1)).enumerate() {
-            let Source { name, shape, part, offset } = form.source(slot, piece, &config);
-            match checkpoint.quantized(&name, &shape)? {
-                Some(matrix) => matrix.read_part(part, values)?,
-                None => checkpoint.file(&name, &shape)?.read_part(&name, &shape, part, values)?,
-            }
-            if offset != 0.0 {
-                values.iter_mut().for_each(|value| *value += offset);
-            }
-        }
-    }
-    Ok((config, weights))
+    Ok((config, stored))
 }

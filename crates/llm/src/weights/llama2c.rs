@@ -6,12 +6,16 @@
 //! recomputed when writing. The format has no fields for rotary base, eps, QK-norm or biases, so
 //! these are fixed: base 10000, interleaved pairs, eps 1e-5, neither QK-norm nor biases.
 
-use super::container::{widen, write_values};
-use super::{Error, Part, Weights};
+use super::container::write_values;
+use super::stored::{Encoding, Piece, StoredTensor, StoredWeights};
+use super::{Error, Part, Slot, Weights};
 use crate::config::{Activation, Config, Rope, RopeStyle};
+use ferrane_gguf::{TensorType, dequantize};
 use ferrane_host::fs::{AtomicFile, Durability};
 use ferrane_host::map::Mapped;
+use std::collections::HashMap;
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 /// Bytes of the header.
@@ -90,13 +94,59 @@ pub fn file_size(config: &Config) -> u64 {
     HEADER as u64 + 4 * (config.parameters() as u64 + config.max_seq as u64 * config.head_dim as u64)
 }
 
-/// Reads a checkpoint. The file must have exactly the size that its header implies.
+/// Where each tensor lies in a file of this configuration.
+fn layout(config: &Config) -> HashMap<Slot, Range<usize>> {
+    let mut at = HEADER;
+    let mut take = |values: usize| {
+        at += 4 * values;
+        at - 4 * values..at
+    };
+    let size = |slot: Slot| slot.shape(config).iter().product::<usize>();
+    let mut slots = vec![Slot::Embed];
+    slots.extend(BEFORE_NORM.iter().flat_map(|&part| (0..config.layers).map(move |i| Slot::Layer(i, part))));
+    slots.push(Slot::Norm);
+    let mut ranges: HashMap<Slot, Range<usize>> = slots.into_iter().map(|slot| (slot, take(size(slot)))).collect();
+    take(config.max_seq * config.head_dim);
+    if !config.tied {
+        ranges.insert(Slot::Classifier, take(size(Slot::Classifier)));
+    }
+    ranges
+}
+
+/// The configuration of a file, which must have exactly the size that its header implies.
+fn sized(bytes: &[u8], path: &Path) -> Result<Config, Error> {
+    let config = header(bytes, path)?;
+    let (expected, found) = (file_size(&config), bytes.len() as u64);
+    if expected == found { Ok(config) } else { Err(Error::Size { file: path.display().to_string(), expected, found }) }
+}
+
+/// Opens a checkpoint. The file must have exactly the size that its header implies.
 ///
 /// # Errors
 /// As [`header`]; [`Error::Io`]; [`Error::Size`] for a truncated or too long file.
-pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
+pub fn open(path: &Path) -> Result<(Config, StoredWeights), Error> {
     let bytes = Mapped::open(path).map_err(|e| Error::io(path, e))?;
-    read(&bytes, path)
+    let config = sized(&bytes, path)?;
+    let layout = layout(&config);
+    let stored = StoredWeights::new(path, &config, |slot| {
+        let shape = slot.shape(&config);
+        let bytes = layout.get(&slot).and_then(|range| bytes.slice(range.clone()));
+        let file = path.display().to_string();
+        let missing = || Error::Missing { file, name: slot.name(), expected: shape.clone() };
+        let piece = Piece { bytes: bytes.ok_or_else(missing)?, encoding: Encoding::Blocks(TensorType::F32) };
+        Ok(StoredTensor { shape, pieces: vec![piece], pairs: None, offset: 0.0 })
+    })?;
+    Ok((config, stored))
+}
+
+/// Like [`open`], and reads the weights.
+///
+/// # Errors
+/// As [`open`].
+pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
+    let (config, stored) = open(path)?;
+    let weights = Weights::read(&stored, &config)?;
+    Ok((config, weights))
 }
 
 /// Like [`load`], from bytes; `path` names them in errors.
@@ -104,31 +154,13 @@ pub fn load(path: &Path) -> Result<(Config, Weights), Error> {
 /// # Errors
 /// As [`load`].
 pub fn read(bytes: &[u8], path: &Path) -> Result<(Config, Weights), Error> {
-    let config = header(bytes, path)?;
-    let (expected, found) = (file_size(&config), bytes.len() as u64);
-    if expected != found {
-        return Err(Error::Size { file: path.display().to_string(), expected, found });
-    }
+    let config = sized(bytes, path)?;
+    let layout = layout(&config);
     // The size was checked, so this allocates no more than the file holds.
     let mut weights = Weights::zeros(&config);
-    let mut rest = &bytes[HEADER..];
-    let mut take = |out: &mut [f32]| {
-        let (head, tail) = rest.split_at(4 * out.len());
-        widen(head, out, f32::from_le_bytes);
-        rest = tail;
-    };
-    take(&mut weights.embed);
-    for part in BEFORE_NORM {
-        for layer in &mut weights.layers {
-            for (_, values) in layer.parts_mut().into_iter().filter(|(p, _)| *p == part) {
-                take(values);
-            }
-        }
-    }
-    take(&mut weights.norm);
-    if let Some(classifier) = &mut weights.classifier {
-        take(&mut vec![0.0; config.max_seq * config.head_dim]);
-        take(classifier);
+    for (slot, tensor) in Slot::list(&config).into_iter().zip(weights.tensors_mut(&config)) {
+        let range = layout.get(&slot).cloned().unwrap_or_default();
+        dequantize::parallel(TensorType::F32, bytes.get(range).unwrap_or_default(), tensor.data)?;
     }
     Ok((config, weights))
 }

@@ -7,12 +7,14 @@
 
 use super::Error;
 use super::container::{Container, Entry};
-use ferrane_host::pool;
+use super::stored::{Encoding, Piece};
+use ferrane_gguf::TensorType;
+use ferrane_host::map::Mapped;
 use safetensors::Dtype;
 use std::ops::Range;
 
-/// Values in one task of the pool.
-const TASK: usize = 1 << 16;
+/// Scales that are widened at once.
+const BUFFER: usize = 64;
 /// The sizes of groups that MLX makes.
 const GROUPS: [usize; 3] = [32, 64, 128];
 /// The numbers of bits that MLX makes.
@@ -80,34 +82,53 @@ impl<'a> Matrix<'a> {
         Ok(Some(matrix))
     }
 
-    /// Computes a part of the values in fp32, which begins and ends with a row.
-    pub(super) fn read_part(&self, part: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
-        let (begin, rows) = (part.start / self.columns, part.end / self.columns);
-        if !part.start.is_multiple_of(self.columns)
-            || rows > self.rows
-            || out.len() != (rows.saturating_sub(begin)) * self.columns
-        {
-            let (name, expected) = (self.scales.0.clone(), part.len());
-            return Err(Error::Mismatch { name, expected, found: out.len() });
-        }
+    /// Rows of the matrix, which share the mappings of the files.
+    pub(super) fn piece(&self, rows: Range<usize>) -> Result<Piece, Error> {
         let groups = self.columns / self.group;
+        let wrong = || Error::Mismatch { name: self.scales.0.clone(), expected: self.rows, found: rows.end };
         let numbers = |(name, file): &(String, &Container)| {
-            let mut values = vec![0.0; self.rows * groups];
-            file.read(name, &[self.rows, groups], &mut values).map(|()| values)
+            let entry = file.expect(name, &[self.rows, groups])?;
+            let ty = file.number(name, entry)?;
+            let size = ty.block_bytes() * groups;
+            let bytes = file.mapped(entry).and_then(|bytes| bytes.slice(rows.start * size..rows.end * size));
+            Ok::<_, Error>((bytes.ok_or_else(wrong)?, ty))
         };
-        let (scales, biases) = (numbers(&self.scales)?, numbers(&self.biases)?);
-        let words = self.file.raw(self.words);
-        // Whole rows, so whole groups and whole bytes; the entry was checked against the file.
-        let rows = (TASK / self.columns).max(1);
         let row_bytes = self.columns * self.bits / 8;
-        pool::for_each_chunk_mut(out, rows * self.columns, |index, out| {
-            let (first, count) = (begin + index * rows, out.len() / self.columns);
-            let words = &words[first * row_bytes..(first + count) * row_bytes];
-            let range = first * groups..(first + count) * groups;
-            let scales = scales[range.clone()].iter().zip(&biases[range]);
-            let group_bytes = self.group * self.bits / 8;
+        // Whole rows, so whole groups and whole bytes.
+        let words = self.file.mapped(self.words).and_then(|b| b.slice(rows.start * row_bytes..rows.end * row_bytes));
+        let (scales, biases) = (numbers(&self.scales)?, numbers(&self.biases)?);
+        let groups = Groups { scales, biases, bits: self.bits, group: self.group };
+        Ok(Piece { bytes: words.ok_or_else(wrong)?, encoding: Encoding::Mlx(groups) })
+    }
+}
+
+/// What groups of values need next to their whole numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Groups {
+    /// Numbers of a type, one for each group.
+    scales: (Mapped, TensorType),
+    biases: (Mapped, TensorType),
+    bits: usize,
+    group: usize,
+}
+
+impl Groups {
+    /// Computes values in fp32; `range` begins and ends with a group.
+    pub(super) fn values(&self, words: &[u8], range: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
+        let (mut scales, mut biases) = ([0.0; BUFFER], [0.0; BUFFER]);
+        let group_bytes = self.group * self.bits / 8;
+        let mut group = range.start / self.group;
+        for out in out.chunks_mut(BUFFER * self.group) {
+            let count = out.len() / self.group;
+            for ((bytes, ty), numbers) in [(&self.scales, &mut scales), (&self.biases, &mut biases)] {
+                let size = ty.block_bytes();
+                let bytes = bytes.get(group * size..(group + count) * size).unwrap_or_default();
+                ferrane_gguf::dequantize(*ty, bytes, &mut numbers[..count])?;
+            }
+            let words = words.get(group * group_bytes..(group + count) * group_bytes).unwrap_or_default();
+            let numbers = scales.iter().zip(&biases);
             for ((out, words), (&scale, &bias)) in
-                out.chunks_exact_mut(self.group).zip(words.chunks_exact(group_bytes)).zip(scales)
+                out.chunks_exact_mut(self.group).zip(words.chunks_exact(group_bytes)).zip(numbers)
             {
                 match self.bits {
                     4 => unpack::<4>(words, out, scale, bias),
@@ -118,8 +139,25 @@ impl<'a> Matrix<'a> {
                     _ => unpack::<6>(words, out, scale, bias),
                 }
             }
-        });
+            group += count;
+        }
         Ok(())
+    }
+
+    /// Releases the pages of values.
+    pub(super) fn release(&self, words: &Mapped, range: Range<usize>) {
+        let (begin, end) = (range.start / self.group, range.end / self.group);
+        let group_bytes = self.group * self.bits / 8;
+        let sizes = [
+            (words, group_bytes),
+            (&self.scales.0, self.scales.1.block_bytes()),
+            (&self.biases.0, self.biases.1.block_bytes()),
+        ];
+        for (bytes, size) in sizes {
+            if let Some(part) = bytes.slice(begin * size..end * size) {
+                part.release();
+            }
+        }
     }
 }
 

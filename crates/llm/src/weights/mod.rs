@@ -1,4 +1,9 @@
-//! The weights of a model in fp32, and their file formats.
+//! The weights of a model, and their file formats.
+//!
+//! [`open()`] maps the files of a model. The result is a [`WeightSource`], which gives rows of any
+//! tensor as fp32 or fp16, so that a decoder stages them without a copy in fp32. [`Weights`] has
+//! all tensors in fp32, for training and for the reference, and is a source, too; [`Weights::read`]
+//! makes it from any source.
 //!
 //! Gradients and optimizer moments are also [`Weights`]: same tensors, same names, same order. All
 //! matrices are row-major `[out, in]`, as every supported file stores them. Writing, reading,
@@ -8,10 +13,10 @@
 //! | module | format |
 //! |---|---|
 //! | [`llama2c`] | llama2.c `.bin`, version 0: read and write |
-//! | [`load_hf`] | Hugging Face safetensors, single or sharded, also quantized by MLX: read |
+//! | [`open_hf`] | Hugging Face safetensors, single or sharded, also quantized by MLX: read |
 //! | [`native`] | Ferrane's own safetensors, which include the configuration: read and write |
-//! | [`gguf`] | GGUF, of which every type becomes fp32: read |
-//! | [`load`] | detects the format of a path |
+//! | [`gguf`] | GGUF, every type that crate `gguf` can read: read |
+//! | [`open()`] | detects the format of a path |
 
 pub mod container;
 mod error;
@@ -23,11 +28,16 @@ mod map;
 mod mlx;
 pub mod native;
 mod open;
+mod source;
+mod stored;
 
 pub use error::Error;
-pub use huggingface::load_hf;
+pub use huggingface::{load_hf, open_hf};
 pub use init::Init;
-pub use open::load;
+pub use open::{load, open};
+pub use source::WeightSource;
+pub(crate) use source::fill;
+pub use stored::StoredWeights;
 
 use crate::config::Config;
 

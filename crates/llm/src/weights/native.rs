@@ -2,6 +2,7 @@
 //! configuration as JSON in the metadata, so one file is complete.
 
 use super::container::{self, Container};
+use super::stored::{StoredTensor, StoredWeights};
 use super::{Error, Slot, Weights};
 use crate::config::Config;
 use ferrane_host::fs::{AtomicFile, Durability};
@@ -24,17 +25,25 @@ pub fn config(file: &Container) -> Result<Option<Config>, Error> {
     Ok(Some(config))
 }
 
-/// Reads the tensors that [`Weights::tensors`] names; other tensors are refused.
+/// Finds the tensors that [`Weights::tensors`] names; other tensors are refused.
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::Shape`], [`Error::Dtype`], [`Error::Unknown`].
-pub fn read(file: &Container, config: &Config) -> Result<Weights, Error> {
+pub fn open(file: &Container, config: &Config) -> Result<StoredWeights, Error> {
     check_names(file, config)?;
-    let mut weights = Weights::zeros(config);
-    for tensor in weights.tensors_mut(config) {
-        file.read(&tensor.name, &tensor.shape, tensor.data)?;
-    }
-    Ok(weights)
+    StoredWeights::new(file.path(), config, |slot| {
+        let shape = slot.shape(config);
+        let piece = file.piece(&slot.name(), &shape, 0..shape.iter().product())?;
+        Ok(StoredTensor { shape, pieces: vec![piece], pairs: None, offset: 0.0 })
+    })
+}
+
+/// Like [`open`], and reads the tensors in fp32.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(file: &Container, config: &Config) -> Result<Weights, Error> {
+    Weights::read(&open(file, config)?, config)
 }
 
 /// Checks names and shapes before anything is allocated.

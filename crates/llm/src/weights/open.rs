@@ -1,13 +1,15 @@
 //! Opens a model of any supported format.
 
 use super::container::Container;
+use super::source::WeightSource as _;
+use super::stored::StoredWeights;
 use super::{Error, Weights, gguf, huggingface, llama2c, native};
 use crate::config::{self, Config};
 use crate::run_folder;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Loads a model from any supported path:
+/// Opens a model at any supported path, without reading its weights:
 ///
 /// | path | how it is recognized |
 /// |---|---|
@@ -24,52 +26,62 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`Error::NotFound`] with the files that were tried; otherwise the errors of the format's reader.
-pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+pub fn open(path: &Path, config: Option<&Path>) -> Result<(Config, StoredWeights), Error> {
     let _span = tracing::info_span!(target: "ferrane::model", "open_weights", path = %path.display()).entered();
     if path.is_dir() {
-        return load_folder(path, config);
+        return open_folder(path, config);
     }
     let mut start = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
     file.take(16).read_to_end(&mut start).map_err(|e| Error::io(path, e))?;
     if path.extension().is_some_and(|e| e == "json") {
-        return load_json(path, config);
+        return open_json(path, config);
     }
     if start.starts_with(b"GGUF") {
-        return gguf::read(&ferrane_gguf::File::open(path)?, config.map(config::read).transpose()?);
+        return gguf::open(&ferrane_gguf::File::open(path)?, config.map(config::read).transpose()?);
     }
     if start.starts_with(b"PK\x03\x04") {
         return Err(Error::format(path, "PyTorch archives are not supported; give the safetensors checkpoint"));
     }
     // A safetensors file starts with the header's length in eight bytes, then the JSON.
     if start.get(8) == Some(&b'{') || path.extension().is_some_and(|e| e == "safetensors") {
-        return load_safetensors(path, config);
+        return open_safetensors(path, config);
     }
-    let (own, weights) = llama2c::load(path)?;
+    let (own, weights) = llama2c::open(path)?;
     let Some(config) = config else { return Ok((own, weights)) };
     let config = config::read(config)?;
     weights.check(&config)?;
     Ok((config, weights))
 }
 
-fn load_safetensors(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+/// Like [`open`], and reads the weights in fp32.
+///
+/// # Errors
+/// As [`open`].
+pub fn load(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+    let (config, stored) = open(path, config)?;
+    let weights = Weights::read(&stored, &config)?;
+    Ok((config, weights))
+}
+
+fn open_safetensors(path: &Path, config: Option<&Path>) -> Result<(Config, StoredWeights), Error> {
     let file = Container::open(path)?;
     if let Some(own) = native::config(&file)? {
         let config = config.map(config::read).transpose()?.unwrap_or(own);
-        let weights = native::read(&file, &config)?;
+        let weights = native::open(&file, &config)?;
         return Ok((config, weights));
     }
     let beside = config_beside(path, config)?;
-    huggingface::read_single(config::read(&beside)?, file)
+    huggingface::open_single(config::read(&beside)?, file)
 }
 
 /// Loads an index, or the directory of a `config.json`.
-fn load_json(path: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+fn open_json(path: &Path, config: Option<&Path>) -> Result<(Config, StoredWeights), Error> {
     let folder = path.parent().unwrap_or(Path::new(""));
     if path.file_name().is_some_and(|n| n == "config.json") {
-        return load_folder(folder, Some(config.unwrap_or(path)));
+        return open_folder(folder, Some(config.unwrap_or(path)));
     }
-    huggingface::load_hf(&config_beside(path, config)?, path)
+    huggingface::open_hf(&config_beside(path, config)?, path)
 }
 
 /// The configuration of a weights file: `config` if given, `NAME_config.json`, or `config.json`.
@@ -93,11 +105,11 @@ fn config_beside(path: &Path, config: Option<&Path>) -> Result<PathBuf, Error> {
     Err(Error::NotFound { path: path.display().to_string(), tried })
 }
 
-fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights), Error> {
+fn open_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, StoredWeights), Error> {
     if !folder.join("config.json").is_file()
         && let Some(model) = run_folder::find_model(folder)?
     {
-        return load_safetensors(&model, config);
+        return open_safetensors(&model, config);
     }
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
@@ -107,7 +119,7 @@ fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights)
     if !names.iter().any(|n| n.ends_with(".safetensors") || n.ends_with(".index.json"))
         && let Some(only) = gguf::only_file(folder)
     {
-        return load(&only, config);
+        return open(&only, config);
     }
     let with = |suffix: &str| names.iter().filter(|n| n.ends_with(suffix)).cloned().collect::<Vec<_>>();
     let (indices, files) = (with(".index.json"), with(".safetensors"));
@@ -133,7 +145,7 @@ fn load_folder(folder: &Path, config: Option<&Path>) -> Result<(Config, Weights)
     };
     let path = folder.join(chosen);
     if path.extension().is_some_and(|e| e == "json") {
-        return huggingface::load_hf(&config_beside(&path, config)?, &path);
+        return huggingface::open_hf(&config_beside(&path, config)?, &path);
     }
-    load_safetensors(&path, config)
+    open_safetensors(&path, config)
 }

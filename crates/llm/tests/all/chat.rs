@@ -42,7 +42,7 @@ fn show(_: &str) -> ControlFlow<()> {
 fn each_turn_continues_the_one_before() {
     let folder = tempfile::tempdir().unwrap();
     let model = model(folder.path(), 512);
-    let reference = Reference::new(&model.config, &model.weights).unwrap();
+    let reference = Reference::new(&model.config, model.fp32_weights().unwrap()).unwrap();
     let device = emulator(Numerics::Exact);
     for device in [None, Some(&device)] {
         let mut chat = Chat::new(&model, device, Default::default(), greedy(9)).unwrap();

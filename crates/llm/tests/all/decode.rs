@@ -15,7 +15,7 @@ use ferrane_llm::generate::{NextLogits as _, Tokens};
 use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::{Sampler, Sampling, argmax};
 use ferrane_llm::weights::container::Container;
-use ferrane_llm::weights::{TensorKind, Weights, load};
+use ferrane_llm::weights::{Slot, TensorKind, Weights, load};
 use ferrane_testdata::Suite;
 use std::path::Path;
 
@@ -90,10 +90,11 @@ fn the_cache_gives_what_whole_sequences_give() {
 /// The weights as dequantized from int8.
 fn rounded(config: &Config, weights: &Weights) -> Weights {
     let mut rounded = weights.clone();
-    for tensor in rounded.tensors_mut(config) {
+    for (slot, tensor) in Slot::list(config).into_iter().zip(rounded.tensors_mut(config)) {
         if matches!(tensor.kind, TensorKind::Matrix | TensorKind::Embedding) {
             let cols = *tensor.shape.last().unwrap();
-            let matrix = HostMatrix::new(tensor.data, cols, WeightType::Int8).unwrap();
+            let size = [tensor.data.len() / cols, cols];
+            let matrix = HostMatrix::new(weights, slot, size, WeightType::Int8).unwrap();
             tensor.data.chunks_mut(cols).enumerate().for_each(|(i, row)| matrix.row(i, row));
         }
     }

@@ -15,4 +15,5 @@ mod gradients;
 mod kernels;
 mod mlx;
 mod programs;
+mod sources;
 mod staging;

@@ -44,7 +44,7 @@ async fn models_health_metrics_and_the_page() {
 /// The greedy continuation of ids by the library.
 fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
     let model = model();
-    let mut logits = Reference::new(&model.config, &model.weights).unwrap().decoder();
+    let mut logits = Reference::new(&model.config, model.fp32_weights().unwrap()).unwrap().decoder();
     let mut ids = Vec::new();
     let mut feed = prompt.to_vec();
     for _ in 0..count {
@@ -96,7 +96,7 @@ async fn echo_returns_the_log_probabilities_of_the_prompt() {
     let model = model();
     let tokenizer = model.tokenizer().unwrap();
     let prompt: Vec<u32> = tokenizer.bos().into_iter().chain(tokenizer.encode("the little cat")).collect();
-    let mut reference = Reference::new(&model.config, &model.weights).unwrap().decoder();
+    let mut reference = Reference::new(&model.config, model.fp32_weights().unwrap()).unwrap().decoder();
     let mut expected = vec![Value::Null];
     for pair in prompt.windows(2) {
         let logits = reference.decode(pair[0]).unwrap();

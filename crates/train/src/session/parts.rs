@@ -122,5 +122,6 @@ fn started_from(
     if let Some(tokenizer) = tokenizer {
         model::fits(tokenizer, &config)?;
     }
+    let weights = Weights::read(&weights, &config).map_err(model::Error::from)?;
     Ok((config, Some(weights)))
 }

@@ -13,10 +13,11 @@
 
 mod config;
 
+use super::source::rows_of;
+use super::stored::{Encoding, Piece, StoredTensor, StoredWeights};
 use super::{Error, Part, Slot, Weights};
 use crate::config::{Config, RopeStyle};
-use ferrane_gguf::{File, MetadataValue, TensorInfo, dequantize};
-use ferrane_host::pool;
+use ferrane_gguf::{File, MetadataValue, TensorInfo};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -79,26 +80,35 @@ fn name(slot: Slot) -> String {
     format!("blk.{index}.{suffix}")
 }
 
-/// Reads configuration and weights. `given` overrides the configuration of the metadata; the
+/// Finds configuration and weights. `given` overrides the configuration of the metadata; the
 /// tensors must fit it.
 ///
 /// # Errors
 /// As [`config`]; [`Error::Missing`], [`Error::Shape`] and [`Error::Unknown`] for tensors,
 /// [`Error::Dtype`] for a type that cannot be read.
-pub fn read(file: &File, given: Option<Config>) -> Result<(Config, Weights), Error> {
+pub fn open(file: &File, given: Option<Config>) -> Result<(Config, StoredWeights), Error> {
     let family = config::Family::of(file)?;
     let mut config = match given {
         Some(config) => config,
         None => config::read(file)?,
     };
     config.tied = file.tensor(&name(Slot::Classifier)).is_none();
-    let slots = Slot::list(&config);
     let mut known = HashSet::new();
-    for &slot in &slots {
-        let name = name(slot);
-        expect(file, &name, &slot.shape(&config))?;
-        known.insert(name);
-    }
+    let restores = family.pairs_neighbors && config.rope.style == RopeStyle::Half;
+    let stored = StoredWeights::new(file.path(), &config, |slot| {
+        let (name, shape) = (name(slot), slot.shape(&config));
+        let info = expect(file, &name, &shape)?;
+        let missing = || Error::Missing { file: file.path().display().to_string(), name, expected: shape.clone() };
+        let bytes = file.mapped(info).ok_or_else(missing)?;
+        known.insert(info.name());
+        let heads = if restores { rotated_heads(slot, &config) } else { None };
+        // llama.cpp's order of rows: row `2i + s` of a head is row `i + s · head_dim / 2` of
+        // Hugging Face.
+        let rows = if shape.len() == 1 { shape.iter().product() } else { rows_of(&shape)[0] };
+        let pairs = heads.map(|heads| rows / heads / 2).filter(|half| *half > 0);
+        let pieces = vec![Piece { bytes, encoding: Encoding::Blocks(info.ty()) }];
+        Ok(StoredTensor { shape, pieces, pairs, offset: 0.0 })
+    })?;
     let unknown: Vec<String> = file
         .tensors()
         .iter()
@@ -110,18 +120,18 @@ pub fn read(file: &File, given: Option<Config>) -> Result<(Config, Weights), Err
     if !unknown.is_empty() {
         return Err(Error::unknown(file.path(), &unknown));
     }
+    Ok((config, stored))
+}
+
+/// Like [`open`], and reads the weights in fp32.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(file: &File, given: Option<Config>) -> Result<(Config, Weights), Error> {
+    let (config, stored) = open(file, given)?;
     // Every tensor was found with its shape, and tensors do not overlap, so this allocates at most
     // a small multiple of the file's length.
-    let mut weights = Weights::zeros(&config);
-    let restores = family.pairs_neighbors && config.rope.style == RopeStyle::Half;
-    for (slot, tensor) in slots.into_iter().zip(weights.tensors_mut(&config)) {
-        let info = expect(file, &name(slot), &tensor.shape)?;
-        let heads = if restores { rotated_heads(slot, &config) } else { None };
-        match heads {
-            None => file.read(info, tensor.data)?,
-            Some(heads) => restore_rows(file, info, heads, tensor.data)?,
-        }
-    }
+    let weights = Weights::read(&stored, &config)?;
     Ok((config, weights))
 }
 
@@ -149,31 +159,4 @@ fn rotated_heads(slot: Slot, config: &Config) -> Option<usize> {
         Slot::Layer(_, Part::Wk | Part::Bk) => Some(config.kv_heads),
         _ => None,
     }
-}
-
-/// Reads a tensor and undoes llama.cpp's order of rows: row `2i + s` of a head is row `i + s ·
-/// head_dim / 2` of Hugging Face.
-fn restore_rows(file: &File, info: &TensorInfo, heads: usize, out: &mut [f32]) -> Result<(), Error> {
-    let width = info.shape().get(1).copied().unwrap_or(1);
-    let (rows, head) = (out.len() / width, out.len() / heads);
-    let half = rows / heads / 2;
-    // A row is whole blocks; a tensor of one axis is one row to the file, so it is read as a whole.
-    let mut whole = Vec::new();
-    if info.shape().len() < 2 {
-        whole.resize(out.len(), 0.0);
-        file.read(info, &mut whole)?;
-    }
-    let raw = file.raw(info);
-    let row_bytes = raw.len() / rows;
-    let result = pool::try_for_each_chunk_mut(out, head, |index, out| {
-        for (target, out) in out.chunks_mut(width).enumerate() {
-            let source = 2 * half * index + 2 * (target % half) + target / half;
-            match whole.get(source * width..(source + 1) * width) {
-                Some(row) => out.copy_from_slice(row),
-                None => dequantize(info.ty(), &raw[source * row_bytes..(source + 1) * row_bytes], out)?,
-            }
-        }
-        Ok::<(), ferrane_gguf::Error>(())
-    });
-    Ok(result?)
 }
