@@ -81,7 +81,7 @@ def step(a, compiled=False):
     need("torch")
     models = list(MODELS)[:2] if a.quick else MODELS
     peer = "compiled PyTorch" if compiled else "PyTorch"
-    for model in a.models or models:
+    for model in [m for m in a.models or models if m in MODELS]:
         words = ["--model", model, "--vocab", str(MODELS[model])]
         repeat = ["--repeat", "3"] if a.quick or model.startswith("qwen") else ["--repeat", "7"]
         theirs = python("torch_baseline.py", "--threads", a.threads, "step", *words, "--steps", repeat[1], "--json", *["--compile"] * compiled)
@@ -107,16 +107,22 @@ def gemm(a):
     yield "gemm", ferrane("bench", "gemm", "--type", "fp32", *words), python("torch_mm.py", "--threads", a.threads, *shapes), rows
 
 
+# Shapes that generation is measured with.
+DECODED = ["stories110m", "qwen2.5-0.5b"]
+
+
 def decode(a):
     need("llama_cpp")
     need("gguf")
-    prompt, tokens = ("64", "16") if a.quick else ("256", "64")
-    for ours, theirs in (("fp16", "f16"), ("int8", "q8_0")):
-        model = made(f"stories110m-{theirs}.gguf", lambda half: check([*python("gguf_random.py", half, theirs)]))
-        words = ["--prompt", prompt, "--tokens", tokens]
-        yield theirs, ferrane("bench", "decode", "--model", "stories110m", "--type", ours, *words), python("llamacpp_decode.py", model, "--threads", a.threads, *words, "--json"), [
-            (f"{what} stories110m {ours}, llama.cpp {theirs.upper()}", "tokens/s", rate(what), rate(what)) for what in ("decode", "prefill")
-        ]
+    prompt, tokens = ("64", "16") if a.quick else ("512", "64")
+    shapes = [m for m in a.models or DECODED[: 1 if a.quick else None] if m in DECODED]
+    for shape in shapes:
+        for ours, theirs in (("fp16", "f16"), ("int8", "q8_0"), ("int4", "q4_0")):
+            model = made(f"{shape}-{theirs}.gguf", lambda half: check([*python("gguf_random.py", half, theirs, shape)]))
+            words = ["--prompt", prompt, "--tokens", tokens]
+            yield f"{shape} {theirs}", ferrane("bench", "decode", "--model", shape, "--type", ours, *words), python("llamacpp_decode.py", model, "--threads", a.threads, *words, "--json"), [
+                (f"{what} {shape} {ours}, llama.cpp {theirs.upper()}", "tokens/s", rate(what), rate(what)) for what in ("decode", "prefill")
+            ]
 
 
 def block(a):
@@ -215,7 +221,7 @@ def table(rows, left_out):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", action="append", choices=COMPARISONS, help="this comparison; several times for several")
-    p.add_argument("--model", action="append", dest="models", choices=MODELS, help="for step: this model only")
+    p.add_argument("--model", action="append", dest="models", choices=[*MODELS, "qwen2.5-0.5b"], help="for step and decode: this model only")
     p.add_argument("--rounds", type=int, help="turns of both sides (5; with --quick 2)")
     p.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of both sides (2)")
     p.add_argument("--quick", action="store_true", help="small models, few shapes")

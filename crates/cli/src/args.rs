@@ -158,6 +158,8 @@ pub enum WeightsType {
     Fp16,
     /// int8, symmetric, with a scale for each output channel.
     Int8,
+    /// int4, symmetric, with a scale for each block of 32 weights; embedding and classifier int8.
+    Int4,
 }
 
 /// How the matrices of an exported model are stored.

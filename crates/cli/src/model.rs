@@ -71,6 +71,7 @@ impl From<WeightsType> for WeightType {
         match weights {
             WeightsType::Fp16 => WeightType::Fp16,
             WeightsType::Int8 => WeightType::Int8,
+            WeightsType::Int4 => WeightType::Int4,
         }
     }
 }

@@ -12,7 +12,7 @@ use ferrane_host::buffer::AlignedBuf;
 use ferrane_host::pool;
 use ferrane_mil::{DataType, Function, Weights};
 
-use crate::ir::{Access, Buffer, Step, Storage, View};
+use crate::ir::{Access, Buffer, CodedWeight, Step, Storage, View};
 use crate::plan::{self, LoweredPlan, Ports};
 use crate::tables::Table;
 use crate::tables::memory::{Constants, Memory};
@@ -81,13 +81,19 @@ impl ExecutablePlan {
         }
         let steps: Vec<_> = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
         let touched: usize = steps.iter().flat_map(|s| s.reads.iter().chain(&s.writes)).map(|a| a.end - a.start).sum();
+        let touched = touched + steps.iter().map(|s| s.step.coded_bytes()).sum::<usize>();
         let large = touched >= LARGE;
         Ok(ExecutablePlan { table: table.clone(), steps, constants, arena_bytes, large, procedure: ports.procedure })
     }
 
-    /// Bytes of all constants of the plan.
+    /// Bytes of all constants that the plan holds itself.
     pub(crate) fn constant_bytes(&self) -> usize {
         self.constants.len()
+    }
+
+    /// The weights that the plan shares with its program, and with other plans of it.
+    pub(crate) fn coded_weights(&self) -> impl Iterator<Item = &CodedWeight> {
+        self.steps.iter().filter_map(|s| s.step.coded_weight())
     }
 
     /// Evaluates over bound surfaces, in port order.
@@ -130,7 +136,8 @@ impl ExecutablePlan {
             self.steps.iter().try_for_each(|step| {
                 let start = Instant::now();
                 run(&self.table, step, &mut memory)?;
-                seen(&step.step.op, &step.step.value, bytes(&step.reads), bytes(&step.writes), start.elapsed());
+                let read = bytes(&step.reads) + step.step.coded_bytes();
+                seen(&step.step.op, &step.step.value, read, bytes(&step.writes), start.elapsed());
                 Ok(())
             })
         })

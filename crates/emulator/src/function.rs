@@ -51,6 +51,16 @@ impl CompiledFunction {
         }
     }
 
+    /// Where the weights lie that a plan shares with others, and their bytes.
+    pub(crate) fn shared_constants(&self) -> Vec<(usize, usize)> {
+        match self {
+            CompiledFunction::Plan(plan) => {
+                plan.coded_weights().map(|w| (w.codes.as_ptr().addr(), w.bytes())).collect()
+            }
+            CompiledFunction::Interpreted(..) => Vec::new(),
+        }
+    }
+
     pub(crate) fn procedure(&self) -> &Procedure {
         match self {
             CompiledFunction::Plan(plan) => &plan.procedure,

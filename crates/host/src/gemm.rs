@@ -22,6 +22,7 @@
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | blocking for the caches, and tasks for the threads |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
+//! | `coded` | products with a factor of int4 or int8 codes with scales, or of a palette |
 //! | `prepacked`, `unfold`, `fir` | what convolutions of channels-first images add: rows packed once, columns read from an image, weighted sums of shifted rows |
 //! | `strip`, `gather`, `taps`, `winograd` | the same of channels-last images: columns packed once, rows gathered from an image, weighted sums of pixels, transforms of 3 × 3 filters |
 //! | `dispatch` | the kernels of channels-last convolutions by the processor's instruction set |
@@ -33,6 +34,7 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
+mod coded;
 mod columns;
 mod dispatch;
 mod drive;
@@ -56,6 +58,7 @@ mod unfold;
 mod vector;
 mod view;
 mod winograd;
+pub use coded::{CODED_BLOCK, CODED_ROWS, CodedMatrix, CodedSums, Codes, gemm_coded};
 pub use columns::PackedColumns;
 pub(crate) use dispatch::{panel_width, tile_rows};
 use drive::Product;

@@ -41,6 +41,19 @@ pub enum Error {
         /// The cause, as the device reports it.
         source: ferrane_device::Error,
     },
+    /// Constant weights take a program for each layer, and the device compiles no more.
+    #[error(
+        "{kernel}: int4 weights are constants, so each of {layers} layers has a program of its own for every window size, \
+         and the device compiles no more programs ({source}); int8 weights are inputs, with programs that all layers share"
+    )]
+    Constants {
+        /// Name of the kernel that was refused.
+        kernel: &'static str,
+        /// Layers of the model.
+        layers: usize,
+        /// The cause, as the device reports it.
+        source: ferrane_device::Error,
+    },
     /// The classifier's product failed.
     #[error("classifier: {0}")]
     Product(#[from] GemmError),
@@ -54,8 +67,8 @@ pub enum Error {
         /// Number of ids that the vocabulary has.
         vocab: usize,
     },
-    /// A row of weights that int8 cannot represent: a value is not finite or exceeds the fp16
-    /// range.
+    /// A row of weights that int8 or int4 cannot represent: a value is not finite or exceeds the
+    /// fp16 range.
     #[error("layer {layer}: row {row} of {tensor} has values that are not finite or beyond fp16")]
     Quantize {
         /// Index of the layer; 0 for `embed` and `classifier`.

@@ -35,14 +35,16 @@ fn a_decoded_token_allocates_nothing() {
         let config = Config { vocab: 512, layers: 2, ..config };
         let weights = Weights::init(&config, Init::Normal { std: 0.02 }, 1);
         let device = Device::new(Emulator::new(EmulatorOptions::default()));
-        let options = Decode { slots: 3, ..Decode::default() };
-        let mut decoder = Decoder::new(&device, &config, &weights, options).unwrap();
-        decoder.feed(&[7; 40]).unwrap();
-        for feeds in [&[(0, &[9][..])][..], &[(0, &[9]), (1, &[4]), (2, &[5])]] {
-            let mut token = || _ = decoder.feed_all(feeds).unwrap();
-            (0..20).for_each(|_| token());
-            let count = (0..20).map(|_| heap::of(&mut token)).min().unwrap();
-            assert_eq!(count, 0, "{feeds:?} {config:?}");
+        for kind in [WeightType::Fp16, WeightType::Int4] {
+            let options = Decode { slots: 3, weights: kind, ..Decode::default() };
+            let mut decoder = Decoder::new(&device, &config, &weights, options).unwrap();
+            decoder.feed(&[7; 40]).unwrap();
+            for feeds in [&[(0, &[9][..])][..], &[(0, &[9]), (1, &[4]), (2, &[5])]] {
+                let mut token = || _ = decoder.feed_all(feeds).unwrap();
+                (0..20).for_each(|_| token());
+                let count = (0..20).map(|_| heap::of(&mut token)).min().unwrap();
+                assert_eq!(count, 0, "{feeds:?} {kind:?} {config:?}");
+            }
         }
     }
 }

@@ -207,7 +207,7 @@ fn every_command_teaches_its_use() {
 fn generation_is_held_against_the_rate_of_memory() {
     let place = Place::new();
     let mut bytes = Vec::new();
-    for weights in ["fp16", "int8"] {
+    for weights in ["fp16", "int8", "int4"] {
         let line = format!("bench decode --model stories260k --type {weights} --prompt 40 --tokens 3 --json");
         let found = one(&place, &line);
         spread(&found["prefill"], "tokens_per_second", 5);

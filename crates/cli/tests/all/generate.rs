@@ -49,7 +49,7 @@ fn rates_and_types_of_weights() {
     let place = story();
     let run =
         |more: &str| place.run(&format!("generate --checkpoint run --steps 40 --prompt cat --temperature 0 {more}"));
-    for weights in ["fp16", "int8"] {
+    for weights in ["fp16", "int8", "int4"] {
         let json = run(&format!("--weights-type {weights} --json")).ok().objects().remove(0);
         for rate in ["tokens_per_second", "prefill_tokens_per_second", "decode_tokens_per_second"] {
             assert!(json[rate].as_f64().unwrap() > 0.0, "{json}");
@@ -60,7 +60,7 @@ fn rates_and_types_of_weights() {
     let said = run("").ok().err;
     assert!(said.contains("tokens on emulator: prompt of") && said.contains("tokens/s, then"), "{said}");
     run("--weights-type int8 --device reference").refused(1, &["the reference computes in fp32", "--weights-type"]);
-    run("--weights-type int4").refused(2, &["int4", "fp16", "int8"]);
+    run("--weights-type int3").refused(2, &["int3", "fp16", "int8", "int4"]);
     // Longer than the model's context.
     let long =
         place.run("generate --checkpoint run --steps 700 --temperature 1 --top-p 1 --json").ok().objects().remove(0);

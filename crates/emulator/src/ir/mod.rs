@@ -6,6 +6,7 @@
 
 mod buffer;
 mod chain;
+mod coded;
 mod elementwise;
 mod group;
 mod nest;
@@ -20,6 +21,7 @@ pub(crate) use chain::{
     Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Masked, SLOTS, SegmentMatrix,
     TileLocation,
 };
+pub(crate) use coded::{CodedForm, CodedMatmul, CodedWeight};
 pub(crate) use elementwise::{Binary, Compare, Elementwise, IntUnary, Unary};
 pub(crate) use group::{FusedLoop, Group, Instruction, Reg};
 pub(crate) use nest::Nest;

@@ -4,6 +4,7 @@
 //! computed and rounded.
 
 use super::chain::Chain;
+use super::coded::{CodedMatmul, CodedWeight};
 use super::group::Group;
 use super::nest::Nest;
 use super::structured::{Conv, Matmul, Norm, PackedConv, Pool, Reduce};
@@ -38,6 +39,8 @@ pub(crate) enum StepKind {
     Fill(Nest, [u8; 4]),
     /// A batch of float matrix products of one shape.
     Matmul(Matmul),
+    /// A float product with a constant weight that is stored as codes.
+    CodedMatmul(CodedMatmul),
     /// int32 matrix products over `[batch, m, k] · [batch, k, n]`, all views of rank 3.
     IntMatmul,
     /// Softmax along the nest's last axis.
@@ -66,4 +69,19 @@ pub(crate) enum StepKind {
     Chain(Box<Chain>),
     /// A tensor op: a routine over whole tensors.
     TensorOp(Box<TensorOpStep>),
+}
+
+impl Step {
+    /// The weight that the step reads besides its views, if any.
+    pub(crate) fn coded_weight(&self) -> Option<&CodedWeight> {
+        match &self.kind {
+            StepKind::CodedMatmul(product) => Some(&product.weight),
+            _ => None,
+        }
+    }
+
+    /// Bytes of that weight.
+    pub(crate) fn coded_bytes(&self) -> usize {
+        self.coded_weight().map_or(0, CodedWeight::bytes)
+    }
 }

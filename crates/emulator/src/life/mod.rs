@@ -42,6 +42,7 @@ use ferrane_machine::Profile;
 use ferrane_machine::profile::Limit;
 
 use crate::faults::{Action, FaultStage, Faults, Rule};
+use crate::function::CompiledFunction;
 
 use arenas::Arenas;
 pub(crate) use compiled::Artifact;
@@ -128,10 +129,12 @@ impl Life {
         }
     }
 
-    /// Bytes of the constants of all programs in use.
+    /// Bytes of the constants of all programs in use; those that several share count once.
     pub(crate) fn constant_bytes(&self) -> usize {
         let programs: Vec<_> = lock(&self.programs).values().filter_map(Weak::upgrade).collect();
-        programs.iter().flat_map(|p| &p.functions).map(crate::function::CompiledFunction::constant_bytes).sum()
+        let functions = || programs.iter().flat_map(|p| &p.functions);
+        let shared: HashMap<usize, usize> = functions().flat_map(CompiledFunction::shared_constants).collect();
+        functions().map(CompiledFunction::constant_bytes).chain(shared.into_values()).sum()
     }
 
     /// Notes on calls that would have failed on the machine.

@@ -1,5 +1,7 @@
 //! The state of a lowering: buffers, views of values, and the steps so far.
 
+use std::sync::Arc;
+
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
@@ -7,7 +9,8 @@ use super::args::{Args, floats};
 use super::member::Open;
 use super::ports::Ports;
 use crate::ir::{
-    Buffer, ConstantContent, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense, row_major,
+    Buffer, CodedWeight, ConstantContent, Group, MemorySpace, Nest, Policy, Step, StepKind, Storage, View, is_dense,
+    row_major,
 };
 use crate::refusal::unsupported;
 
@@ -48,6 +51,8 @@ pub(super) struct Lowering<'a> {
     pub turned: Vec<(View, View)>,
     /// Number of readers of each value, including the function's outputs.
     pub uses: Vec<usize>,
+    /// Weights of products that stay codes, by value.
+    pub coded: Vec<Option<Arc<CodedWeight>>>,
     /// fp32 copies of constant operands of products.
     pub wide: Vec<(View, View)>,
     pub open: Vec<Open>,
@@ -79,6 +84,7 @@ impl<'a> Lowering<'a> {
             images: vec![false; count],
             turned: Vec::new(),
             uses: vec![0; count],
+            coded: vec![None; count],
             wide: Vec::new(),
             open: Vec::new(),
             steps: Vec::new(),

@@ -1,5 +1,5 @@
 //! `constexpr_*` ops: compressed weights, which are decompressed once, when the program is
-//! compiled.
+//! compiled; weights of products stay codes where `coded` can multiply by these.
 
 use ferrane_device::Result;
 use ferrane_mil::{DataType, Op, weights};
@@ -12,6 +12,9 @@ impl<'a> Lowering<'a> {
     /// Lowers a `constexpr_*` op to a constant.
     pub(super) fn constexpr(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
+        if self.keep_codes(op, args)? {
+            return Ok(());
+        }
         let shape = self.shape(y)?;
         let mut values = match op.name.as_str() {
             "constexpr_affine_dequantize" => self.affine(args, &shape)?,

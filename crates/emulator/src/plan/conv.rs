@@ -32,6 +32,9 @@ struct KnownWeights<'a> {
 
 impl<'a> Lowering<'a> {
     pub(super) fn conv(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if let Some(weight) = self.coded(args, "weight") {
+            return self.coded_product(op, args, weight);
+        }
         let y = op.outputs[0];
         let x = self.operand(args, op, "x")?;
         let shape = self.shape(y)?;

@@ -27,6 +27,9 @@ pub(super) struct After {
 
 impl<'a> Lowering<'a> {
     pub(super) fn matmul(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if let Some(weight) = self.coded(args, "y") {
+            return self.coded_product(op, args, weight);
+        }
         let y = op.outputs[0];
         let (mut x, mut z) = (self.operand(args, op, "x")?, self.operand(args, op, "y")?);
         x = self.beside_int8(x, args.value("y"))?;
@@ -149,7 +152,7 @@ impl<'a> Lowering<'a> {
 
     /// The view, with integers converted to floats: from iOS 17 on, a constant factor of a product
     /// may have another element type.
-    fn float(&mut self, view: View) -> Result<View> {
+    pub(super) fn float(&mut self, view: View) -> Result<View> {
         if view.storage.is_float() {
             return Ok(view);
         }
@@ -205,6 +208,9 @@ impl<'a> Lowering<'a> {
     }
 
     pub(super) fn linear(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if let Some(weight) = self.coded(args, "weight") {
+            return self.coded_product(op, args, weight);
+        }
         let y = op.outputs[0];
         let (mut x, weight) = (self.operand(args, op, "x")?, self.operand(args, op, "weight")?);
         x = self.beside_int8(x, args.value("weight"))?;
@@ -377,7 +383,7 @@ impl<'a> Lowering<'a> {
 }
 
 /// The last two axes exchanged.
-fn swapped(view: &View) -> View {
+pub(super) fn swapped(view: &View) -> View {
     let rank = view.shape.len();
     let mut view = view.clone();
     view.shape.swap(rank - 1, rank - 2);
@@ -387,7 +393,7 @@ fn swapped(view: &View) -> View {
 
 /// True if the last two axes are a matrix whose rows or columns are disjoint, as products require
 /// of their output.
-fn separate(view: &View) -> bool {
+pub(super) fn separate(view: &View) -> bool {
     let rank = view.shape.len();
     let (m, n) = (view.shape[rank - 2] as isize, view.shape[rank - 1] as isize);
     let (r, c) = (view.strides[rank - 2], view.strides[rank - 1]);

@@ -15,6 +15,7 @@ mod bottleneck;
 mod build;
 mod causal;
 mod chain;
+mod coded;
 mod constexpr;
 mod conv;
 mod elementwise;

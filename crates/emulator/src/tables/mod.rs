@@ -62,6 +62,7 @@ impl Table {
                 StepKind::Move(nest) => moves::copy(nest, &r, bases, w),
                 StepKind::Fill(nest, bits) => moves::fill(nest, *bits, w),
                 StepKind::Matmul(product) => products::matmul(self, step, product, &r, w)?,
+                StepKind::CodedMatmul(product) => products::coded(self, step, product, &r, w)?,
                 StepKind::IntMatmul => products::int_matmul(step, &r, bases, w),
                 StepKind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w)?,
                 StepKind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,

@@ -1,10 +1,12 @@
 //! Matrix products and convolutions, all through `ferrane_host::gemm`.
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_host::gemm::{Bias, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch};
+use ferrane_host::gemm::{
+    Bias, CodedSums, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch, gemm_coded,
+};
 use ferrane_host::pool;
 
-use crate::ir::{Along, Conv, Matmul, Step, View as Tensor};
+use crate::ir::{Along, CodedMatmul, Conv, Matmul, Step, View as Tensor};
 
 use super::memory::{Reads, Slice, SliceMut, Writes, broken};
 use super::{Table, scratch};
@@ -58,6 +60,36 @@ pub(crate) fn matmul(
             _ => return Ok(()),
         };
         gemm_batch(&product.batch, lhs, rhs, output, epilogue)
+    };
+    run().map_err(|e| failed(step, &e))
+}
+
+/// Runs a product with a coded weight. The oracle sums over decoded weights.
+pub(crate) fn coded(
+    table: &Table,
+    step: &Step,
+    product: &CodedMatmul,
+    reads: &Reads<'_>,
+    writes: Writes<'_>,
+) -> Result<()> {
+    let [mut write, ..] = writes;
+    let (x, out) = (&step.reads[0], &step.writes[0]);
+    let bias = match (product.bias, &reads[1]) {
+        (false, _) => None,
+        (true, Slice::F32(b)) => Some(Bias::Cols(b)),
+        _ => return Err(broken("a bias is not fp32")),
+    };
+    let sums = if table.wide_sums { CodedSums::Decoded } else { CodedSums::Blocks };
+    let epilogue = Epilogue { bias, round: product.round, ..Epilogue::default() };
+    let mut run = || {
+        let lhs = operand(&reads[0], x.shape[0], x.shape[1], (x.strides[0], x.strides[1]))?;
+        let (m, n, row, col) = (out.shape[0], out.shape[1], out.strides[0], out.strides[1]);
+        let output = match &mut write {
+            SliceMut::F16(s) => Output::F16(ViewMut::new(s, m, n, row, col)?),
+            SliceMut::F32(s) => Output::F32(ViewMut::new(s, m, n, row, col)?),
+            _ => return Ok(()),
+        };
+        gemm_coded(lhs, product.weight.matrix()?, output, epilogue, sums)
     };
     run().map_err(|e| failed(step, &e))
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod calls;
 mod chains;
+mod coded;
 mod control;
 mod device;
 mod grad;

@@ -61,6 +61,16 @@ pub enum GemmError {
         /// Values in the scales.
         found: usize,
     },
+    /// The codes, scales or palettes of a factor do not have the sizes that its shape wants.
+    #[error(
+        "the codes of a {rows}×{cols} factor do not have the sizes of its shape, or a number of bits that is not supported"
+    )]
+    Codes {
+        /// Rows of the factor.
+        rows: usize,
+        /// Columns of the factor.
+        cols: usize,
+    },
     /// `accumulate` with an fp16 output.
     #[error("only an fp32 output can accumulate")]
     Accumulate,

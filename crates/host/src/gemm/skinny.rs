@@ -53,6 +53,11 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
     // SAFETY: the caller guarantees it.
     unsafe {
         match job.rows {
+            // Short lines one by one are a single stream, which memory delivers fastest. Long ones
+            // are streams of their own. The sums are the same.
+            1 if job.depth * size_of::<T>() < LONG_LINE => lines::<S, T, 1, 1, 2>(job),
+            // As many sums as there are registers.
+            1 if S::LANES == 16 => lines::<S, T, 1, 8, 2>(job),
             1 => lines::<S, T, 1, 4, 2>(job),
             2 => lines::<S, T, 2, 4, 1>(job),
             3 => lines::<S, T, 3, 4, 1>(job),
@@ -64,6 +69,9 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
         }
     }
 }
+
+/// Bytes of a line from which on several are read at the same time.
+const LONG_LINE: usize = 4096;
 
 /// Prefetch distance in bytes: lines are too short for the hardware prefetcher to predict the next
 /// ones.

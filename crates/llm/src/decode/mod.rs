@@ -19,13 +19,15 @@
 //! *Weights are inputs.* If they were constants, each layer would be a compile, and a process has a
 //! budget of about 119 compiles (C154). With inputs, a bucket is one compile and each window size
 //! is two more: the feed-forward part, and the last layer's keys and values. Training stages its
-//! weights as inputs too. The price on an engine is that the program widens int8 codes.
+//! weights as inputs too. The price on an engine is that the program widens int8 codes. int4
+//! weights are constants all the same, and a program for each layer is their price ([`constants`]).
 //!
 //! The host copies a window's keys and values from the output into the cache's surface: programs
 //! have fixed shapes, and only Core ML has states that a program can write at a variable position.
 //! Masked positions of the cache hold zeros or rows of an earlier sequence. Both are finite, and
 //! their probability is zero.
 
+pub mod constants;
 mod kinds;
 pub mod program;
 pub mod quantize;
@@ -41,6 +43,7 @@ use crate::config::Config;
 use crate::forward::Error;
 use crate::layout::LayoutError;
 use crate::weights::{self, WeightSource};
+use constants::LayerMatrices;
 use kinds::{Gains, Kind};
 use program::{DecodeKernel, DecodeShape, MAX_SLOTS};
 use quantize::{HostMatrix, WeightType};
@@ -88,6 +91,8 @@ pub struct Decoder {
     device: Device,
     config: Config,
     weights: WeightType,
+    /// The matrices of the layers, if they are constants.
+    constants: Vec<LayerMatrices>,
     context: usize,
     /// Positions in the window of a single token.
     least: usize,
@@ -123,8 +128,9 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Error::Weights`] if configuration and weights do not fit, [`Error::Quantize`] for weights
-    /// that int8 cannot express, [`Error::Length`] for a context without positions,
-    /// [`Error::Layout`] for a mixture of experts; or the device refused.
+    /// that int8 or int4 cannot express, [`Error::Constants`] if the device compiles too few
+    /// programs, [`Error::Length`] for a context without positions, [`Error::Layout`] for a mixture
+    /// of experts; or the device refused.
     pub fn new(
         device: &Device,
         config: &Config,
@@ -149,6 +155,7 @@ impl Decoder {
             device: device.clone(),
             config: config.clone(),
             weights: options.weights,
+            constants: Vec::new(),
             context,
             least: device.profile().min_queries.value.max(1),
             staged: Staged::default(),
@@ -167,6 +174,9 @@ impl Decoder {
             undo: Vec::new(),
             together: Vec::new(),
         };
+        if options.weights == WeightType::Int4 {
+            decoder.constants = LayerMatrices::all(config, weights)?;
+        }
         decoder.grow(1, 0..1)?;
         for part in [DecodeKernel::Attention, DecodeKernel::FeedForward] {
             decoder.bound(part, [decoder.least, 1, decoder.cached], 0)?;
@@ -206,7 +216,7 @@ impl Decoder {
         let bytes = |rows, cols| self.weights.bytes(rows, cols);
         let all = c.q_dim() + 2 * c.kv_dim();
         let layer = bytes(all, c.dim) + bytes(c.dim, c.q_dim()) + bytes(2 * c.hidden, c.dim) + bytes(c.dim, c.hidden);
-        c.layers * layer + bytes(c.vocab, c.dim)
+        c.layers * layer + self.weights.of_tables().bytes(c.vocab, c.dim)
     }
 
     /// Begins a new first sequence.
@@ -381,7 +391,7 @@ impl Decoder {
     /// Compiles and loads a program for `[queries, slots, cached]`; returns its index.
     fn program(&mut self, part: DecodeKernel, [queries, slots, cached]: [usize; 3]) -> Result<usize, Error> {
         let shape = DecodeShape { config: self.config.clone(), queries, slots, cached, weights: self.weights };
-        let kernel = WindowKernel::new(&self.device, &shape, part)?;
+        let kernel = WindowKernel::new(&self.device, &shape, part, &self.constants)?;
         self.kernels.push((shape, kernel));
         Ok(self.kernels.len() - 1)
     }

@@ -18,7 +18,8 @@
 //! `values1`, …. Only the attention itself is computed for each sequence alone.
 //!
 //! With int8 weights each matrix `w…` has a second input `u…` `[1, 1, 1, out]`, see
-//! [`super::quantize`].
+//! [`super::quantize`]. int4 weights are constants, see [`super::constants`]: such programs belong to
+//! a layer and have no inputs `w…`.
 //!
 //! *Everything that changes from token to token is an input.* The rotation of the window's
 //! positions is `rope`, and `mask` says which cached positions a query sees, so one program serves
@@ -37,6 +38,7 @@ use std::ops::Range;
 
 use ferrane_mil::{Builder, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 
+use super::constants::LayerMatrices;
 use super::quantize::{ONE, WeightType};
 use crate::config::{Activation, Config};
 use crate::kernels;
@@ -239,6 +241,8 @@ impl DecodeShape {
                     inputs.push((weight, DataType::Int8, [1, rows, 1, cols]));
                     inputs.push((DecodeInput::Units(matrix), half, [1, 1, 1, rows]));
                 }
+                // Constants.
+                WeightType::Int4 => {}
             }
         };
         match part {
@@ -275,12 +279,21 @@ impl DecodeShape {
         inputs
     }
 
-    /// Builds the program of a kernel.
+    /// Builds the program of a kernel whose weights are inputs.
     ///
     /// # Errors
     /// A window of 0 positions, a number of sequences that it cannot have, or a size that does not
-    /// fit MIL's int32 shapes.
+    /// fit MIL's int32 shapes; int4 weights, which are constants.
     pub fn build(&self, part: DecodeKernel) -> Result<Program, MilError> {
+        self.build_over(part, None)
+    }
+
+    /// Builds the program of a kernel for one layer, whose matrices are constants if `layer` has
+    /// them.
+    ///
+    /// # Errors
+    /// As [`DecodeShape::build`].
+    pub fn build_over(&self, part: DecodeKernel, layer: Option<&LayerMatrices>) -> Result<Program, MilError> {
         let c = &self.config;
         let sizes = [
             self.queries.checked_mul(c.gqa_ratio()),
@@ -301,12 +314,13 @@ impl DecodeShape {
             );
             return Err(MilError::Invalid { reason });
         }
-        let mut b = Builder::new("main", Opset::IOS18);
+        let records = layer.map(LayerMatrices::records).unwrap_or_default();
+        let mut b = Builder::over("main", Opset::IOS18, records);
         let mut inputs = Vec::new();
         for (input, dtype, shape) in self.inputs(part) {
             inputs.push((input, b.input(input.name(), Type::tensor(dtype, &shape))?));
         }
-        let build = Build { shape: self, b, inputs };
+        let build = Build { shape: self, b, inputs, layer };
         match part {
             DecodeKernel::Attention => build.attention(),
             DecodeKernel::FeedForward => build.feed_forward(),
@@ -319,6 +333,8 @@ struct Build<'a> {
     shape: &'a DecodeShape,
     b: Builder,
     inputs: Vec<(DecodeInput, ValueId)>,
+    /// The layer's matrices, if they are constants.
+    layer: Option<&'a LayerMatrices>,
 }
 
 impl Build<'_> {
@@ -343,6 +359,9 @@ impl Build<'_> {
     /// multiple of 1/128 of its row's unit; `rows` are divided by 128 before the product, so that
     /// the product does not overflow where the result would not.
     fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
+        if self.shape.weights == WeightType::Int4 {
+            return self.constant_product(name, rows, matrix, of);
+        }
         let weight = self.input(DecodeInput::Weight(matrix))?;
         let units = DecodeInput::Units(matrix);
         let matrix = matrix.suffix();
@@ -353,7 +372,7 @@ impl Build<'_> {
         let (begin, size) = ([0, 0, of.start, 0], [1, 1, of.len(), width]);
         let weight = self.slice(&format!("w{matrix}_rows"), weight, begin, size)?;
         match self.shape.weights {
-            WeightType::Fp16 => self.b.matmul(name, rows, weight, Transpose::Y),
+            WeightType::Fp16 | WeightType::Int4 => self.b.matmul(name, rows, weight, Transpose::Y),
             WeightType::Int8 => {
                 let unit = self.input(units)?;
                 let unit = self.slice(&format!("u{matrix}_rows"), unit, [0, 0, 0, of.start], [1, 1, 1, of.len()])?;
@@ -363,6 +382,20 @@ impl Build<'_> {
                 self.b.mul(name, product, unit)
             }
         }
+    }
+
+    /// The same with a constant matrix, which is multiplied as a whole: a part of its codes would
+    /// be decoded.
+    fn constant_product(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
+        let suffix = matrix.suffix();
+        let none = || MilError::Invalid { reason: format!("the matrix `w{suffix}` is no constant of a layer") };
+        let weight = self.layer.ok_or_else(none)?.value(&mut self.b, &format!("w{suffix}"), matrix)?;
+        let all = self.b.shape(weight)?[2];
+        if of == (0..all) {
+            return self.b.matmul(name, rows, weight, Transpose::Y);
+        }
+        let product = self.b.matmul(&format!("{name}_all"), rows, weight, Transpose::Y)?;
+        self.slice(name, product, [0, 0, 0, of.start], [1, 1, self.shape.queries, of.len()])
     }
 
     fn feed_forward(mut self) -> Result<Program, MilError> {

@@ -1,4 +1,6 @@
-//! Weights in fp16 or int8 for the programs and the classifier.
+//! Weights in fp16 or int8 for the programs and the classifier. The int4 codes of programs are in
+//! [`super::constants`]; embedding and classifier are int8 then, because they have few products and
+//! lose the most at 4 bits.
 //!
 //! int8 is symmetric with one scale for each row, which is one output channel. A weight is `code ·
 //! unit / 128` with a code from −127 to 127 and a `unit` in fp16. The unit is 128/127 of the row's
@@ -29,14 +31,17 @@ pub enum WeightType {
     Fp16,
     /// int8 with a unit for each row.
     Int8,
+    /// int4 with a scale for each block of 32 weights of a row; embedding and classifier int8.
+    Int4,
 }
 
 impl WeightType {
-    /// `fp16` or `int8`.
+    /// `fp16`, `int8` or `int4`.
     pub fn name(self) -> &'static str {
         match self {
             WeightType::Fp16 => "fp16",
             WeightType::Int8 => "int8",
+            WeightType::Int4 => "int4",
         }
     }
 
@@ -45,7 +50,13 @@ impl WeightType {
         match self {
             WeightType::Fp16 => 2 * rows * cols,
             WeightType::Int8 => rows * cols + 2 * rows,
+            WeightType::Int4 => rows * (cols / 2 + 2 * (cols / super::constants::block(cols))),
         }
+    }
+
+    /// The type of embedding and classifier.
+    pub fn of_tables(self) -> WeightType {
+        if self == WeightType::Int4 { WeightType::Int8 } else { self }
     }
 }
 
@@ -104,7 +115,8 @@ pub enum HostMatrix {
 }
 
 impl HostMatrix {
-    /// Reads and rounds a matrix of the weights, `[rows, cols]`, on the threads of the pool.
+    /// Reads and rounds a matrix of the weights, `[rows, cols]`, on the threads of the pool; to int8
+    /// for [`WeightType::Int4`].
     ///
     /// # Errors
     /// [`Error::Weights`] if the source has no such matrix; [`Error::Quantize`] if [`quantize_row`]
@@ -116,7 +128,7 @@ impl HostMatrix {
         weights: WeightType,
     ) -> Result<HostMatrix, Error> {
         let step = (TASK / cols.max(1)).max(1);
-        match weights {
+        match weights.of_tables() {
             WeightType::Fp16 => {
                 // Memory that the system zeroes, so that the first access to it is the rows'.
                 let mut half: Vec<f16> = vec![0u16; rows * cols].reinterpret_into();
@@ -128,7 +140,7 @@ impl HostMatrix {
                 })?;
                 Ok(HostMatrix::Fp16(half))
             }
-            WeightType::Int8 => {
+            WeightType::Int8 | WeightType::Int4 => {
                 let (mut codes, mut units) = (vec![0i8; rows * cols], vec![f16::ZERO; rows]);
                 let mut all: Vec<_> = codes.chunks_mut(cols.max(1)).zip(&mut units).collect();
                 pool::try_for_each_chunk_mut(&mut all, step, |task, some| {

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use ferrane_device::{Bindings, Device, Executable, Layout, ReadAccess, Request, Surface, WriteAccess};
+use ferrane_device::{Bindings, Device, ErrorKind, Executable, Layout, ReadAccess, Request, Surface, WriteAccess};
 use ferrane_host::pool;
 use half::f16;
 
+use super::constants::LayerMatrices;
 use super::program::{DecodeInput, DecodeKernel, DecodeMatrix, DecodeShape, head_order};
 use super::quantize::{WeightType, quantize_row};
 use super::slots::Slot;
@@ -107,6 +108,8 @@ fn stage_one(
                 row_of(&mut units.write().map_err(weights_of)?, 0, &found);
             }
         }
+        // Constants are not staged.
+        (DecodeInput::Weight(_), WeightType::Int4) => {}
         (DecodeInput::Weight(matrix), WeightType::Fp16) => {
             let (words, stride) = rows_of(&mut access);
             let mut at = 0;
@@ -156,11 +159,11 @@ fn vector(source: &dyn WeightSource, layer: usize, part: Part, size: usize) -> R
 }
 
 /// The rows of a tensor in a matrix of the programs.
-struct InputRows {
+pub(super) struct InputRows {
     tensor: Tensor,
     /// Number of rows, and of values in each.
-    count: usize,
-    cols: usize,
+    pub(super) count: usize,
+    pub(super) cols: usize,
     /// The order of the rows of each head, if it differs from the stored one.
     order: Option<Vec<usize>>,
 }
@@ -176,7 +179,7 @@ impl InputRows {
 }
 
 /// The tensors that a matrix of the programs consists of, in the order of its rows.
-fn tensors(config: &Config, layer: usize, matrix: DecodeMatrix) -> Vec<InputRows> {
+pub(super) fn tensors(config: &Config, layer: usize, matrix: DecodeMatrix) -> Vec<InputRows> {
     let plain = |part, count, cols| InputRows { tensor: Tensor::Layer(layer, part), count, cols, order: None };
     // Rows of heads, permuted to the programs' order of pairs.
     let turned = |part, count, cols| InputRows { order: Some(head_order(config)), ..plain(part, count, cols) };
@@ -313,37 +316,62 @@ impl Cache {
 /// rotation and mask there is a surface for each kind of attention.
 pub(super) struct WindowKernel {
     part: DecodeKernel,
-    executable: Executable,
+    /// One for all layers, or one for each layer from `first` on if these have constants.
+    executables: Vec<Executable>,
+    /// The first layer that the program is bound for.
+    first: usize,
     /// Shared inputs, with the index of the kind of attention; 0 for inputs of all layers.
     shared: Vec<(DecodeInput, usize, Surface)>,
     out: Surface,
     out_width: usize,
-    /// A request for each layer, by the slot whose caches the program reads: 0 if it reads none, or
-    /// those of several.
+    /// A request for each layer from `first` on, by the slot whose caches the program reads: 0 if
+    /// it reads none, or those of several.
     requests: Vec<Vec<Request>>,
 }
 
 impl WindowKernel {
-    pub(super) fn new(device: &Device, shape: &DecodeShape, part: DecodeKernel) -> Result<WindowKernel, Error> {
+    /// Compiles the program: once, or for each layer if `layers` has the constants of these.
+    pub(super) fn new(
+        device: &Device,
+        shape: &DecodeShape,
+        part: DecodeKernel,
+        layers: &[LayerMatrices],
+    ) -> Result<WindowKernel, Error> {
         let kernel = part.name();
         let at = |source| Error::Device { kernel, source };
-        let program = shape.build(part).map_err(|source| KernelError::Mil { kernel, source })?;
-        let executable = device.load(&program, kernel).map_err(at)?;
-        let out = device.surface(&layout_of(device, &executable, OUTPUT).map_err(at)?).map_err(at)?;
+        let load = |layer: Option<&LayerMatrices>| -> Result<Executable, Error> {
+            let program = shape.build_over(part, layer).map_err(|source| KernelError::Mil { kernel, source })?;
+            device.load(&program, kernel).map_err(|source| match (layer, source.kind()) {
+                (Some(_), ErrorKind::CompileBudget) => Error::Constants { kernel, layers: layers.len(), source },
+                _ => at(source),
+            })
+        };
+        // Keys and values alone are computed of the last layer.
+        let first = if part == DecodeKernel::KeysValues { shape.config.layers - 1 } else { 0 };
+        let executables = match layers.get(first..) {
+            Some(layers) if !layers.is_empty() => {
+                layers.iter().map(|layer| load(Some(layer))).collect::<Result<Vec<_>, _>>()?
+            }
+            _ => vec![load(None)?],
+        };
+        let executable = &executables[0];
+        let out = device.surface(&layout_of(device, executable, OUTPUT).map_err(at)?).map_err(at)?;
         let mut shared = Vec::new();
         for (input, ..) in shape.inputs(part).into_iter().filter(|(input, ..)| input.is_shared()) {
-            let layout = layout_of(device, &executable, input.name()).map_err(at)?;
+            let layout = layout_of(device, executable, input.name()).map_err(at)?;
             let kinds = if input.is_of_kind() { shape.config.attention_kinds().len() } else { 1 };
             for kind in 0..kinds {
                 shared.push((input, kind, device.surface(&layout).map_err(at)?));
             }
         }
-        Ok(WindowKernel { part, executable, shared, out, out_width: shape.out_width(part), requests: Vec::new() })
+        let out_width = shape.out_width(part);
+        Ok(WindowKernel { part, executables, first, shared, out, out_width, requests: Vec::new() })
     }
 
     /// The layouts of the cache's keys and values.
     pub(super) fn cache_layouts(&self, device: &Device) -> Result<[Layout; 2], Error> {
-        let of = |input: DecodeInput| layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e));
+        let executable = &self.executables[0];
+        let of = |input: DecodeInput| layout_of(device, executable, input.name()).map_err(|e| self.error(e));
         Ok([of(DecodeInput::Keys(0))?, of(DecodeInput::Values(0))?])
     }
 
@@ -373,7 +401,8 @@ impl WindowKernel {
     ) -> Result<(), Error> {
         let cache = |of: usize, layer: usize| slots.get(slot + of).and_then(|slot| slot.caches.get(layer));
         let (mut requests, kinds) = (Vec::new(), shape.config.attention_kinds());
-        for layer in 0..shape.config.layers {
+        for layer in self.first..shape.config.layers {
+            let executable = self.executables.get(layer - self.first).unwrap_or(&self.executables[0]);
             let mut bindings = Bindings::new().bind(OUTPUT, &self.out);
             let kind = kinds.iter().position(|kind| *kind == shape.config.attention(layer)).unwrap_or(0);
             for (input, ..) in shape.inputs(self.part) {
@@ -386,13 +415,13 @@ impl WindowKernel {
                 let surface = match shared.or(cached) {
                     Some(surface) => surface.clone(),
                     None => {
-                        let layout = layout_of(device, &self.executable, input.name()).map_err(|e| self.error(e))?;
+                        let layout = layout_of(device, executable, input.name()).map_err(|e| self.error(e))?;
                         staged.get(device, layer, input, &layout).map_err(|e| self.error(e))?
                     }
                 };
                 bindings = bindings.bind(input.name(), &surface);
             }
-            requests.push(self.executable.prepare(bindings).map_err(|e| self.error(e))?);
+            requests.push(executable.prepare(bindings).map_err(|e| self.error(e))?);
         }
         self.requests.resize_with(self.requests.len().max(slot + 1), Vec::new);
         self.requests[slot] = requests;
@@ -454,7 +483,7 @@ impl WindowKernel {
         layer: usize,
         read: impl FnOnce(&[f16], usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.requests[slot][layer].evaluate().map_err(|e| self.error(e))?;
+        self.requests[slot][layer - self.first].evaluate().map_err(|e| self.error(e))?;
         let access = self.out.read().map_err(|e| self.error(e))?;
         // A surface of one row reports no stride.
         let stride = row_stride(access.layout()).max(self.out_width);

@@ -6,8 +6,10 @@ use crate::device::relative_difference;
 use crate::gradients::{everything, gemma, plain, random_weights, uneven};
 use crate::kernels::emulator;
 use ferrane_device::Device;
-use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Numerics};
+use ferrane_emulator::{Emulator, EmulatorOptions, Faults, Numerics, ProcessCounts};
+use ferrane_host::f16;
 use ferrane_llm::config::{Config, preset};
+use ferrane_llm::decode::constants;
 use ferrane_llm::decode::quantize::{HostMatrix, WeightType};
 use ferrane_llm::decode::{Decoder, Options};
 use ferrane_llm::forward::{self, Error, Forward};
@@ -16,10 +18,12 @@ use ferrane_llm::reference::Reference;
 use ferrane_llm::sample::{Sampler, Sampling, argmax};
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Slot, TensorKind, Weights, load};
+use ferrane_machine::profile::Limit;
 use ferrane_testdata::Suite;
 use std::path::Path;
 
 const INT8: Options = Options { weights: WeightType::Int8, context: None, slots: 1 };
+const INT4: Options = Options { weights: WeightType::Int4, context: None, slots: 1 };
 
 /// Largest difference of logits relative to their range: some roundings to fp16 for each of two
 /// layers.
@@ -85,6 +89,97 @@ fn the_cache_gives_what_whole_sequences_give() {
             }
         }
     }
+}
+
+/// A row as dequantized from int4, with scales in fp32 products as the programs have them.
+fn int4_row(row: &mut [f32]) {
+    let block = constants::block(row.len());
+    let (mut codes, mut scales) = (vec![0u8; row.len().div_ceil(2)], vec![f16::ZERO; row.len() / block]);
+    assert!(constants::encode_row(row, &mut codes, &mut scales));
+    for (i, value) in row.iter_mut().enumerate() {
+        let code = ((codes[i / 2] >> (4 * (i % 2)) << 4) as i8) >> 4;
+        *value = f32::from(code) * scales[i / block].to_f32();
+    }
+}
+
+/// The weights as dequantized from int4 in the layers, and from int8 elsewhere.
+fn rounded_to_int4(config: &Config, weights: &Weights) -> Weights {
+    let mut rounded = rounded(config, weights);
+    for (tensor, before) in rounded.tensors_mut(config).into_iter().zip(weights.tensors(config)) {
+        if tensor.kind == TensorKind::Matrix && tensor.name.starts_with("layers.") {
+            tensor.data.copy_from_slice(before.data);
+            tensor.data.chunks_mut(*tensor.shape.last().unwrap()).for_each(int4_row);
+        }
+    }
+    rounded
+}
+
+/// A model whose matrices are large enough for products of codes.
+fn wider() -> (Config, Weights) {
+    let config = Config { dim: 64, hidden: 96, kv_heads: 2, head_dim: 16, max_seq: 600, ..everything() };
+    let weights = random_weights(&config, 9);
+    (config, weights)
+}
+
+#[test]
+fn int4_gives_what_the_reference_gives_with_the_rounded_weights() {
+    for (config, weights) in models().into_iter().chain([wider()]) {
+        let model = (config.clone(), rounded_to_int4(&config, &weights));
+        assert_ne!(model.1, rounded(&config, &weights));
+        for numerics in [Numerics::Fast, Numerics::Exact] {
+            for pieces in [PIECES[1], PIECES[2]] {
+                // Quantizing again gives the same codes and scales.
+                let error = fed(&emulator(numerics), &model, INT4, pieces);
+                assert!(error < CLOSE, "{numerics:?} {config:?} {pieces:?}: {error}");
+            }
+        }
+    }
+}
+
+/// `data/q4_0.gguf` is written by scripts/llm/q4_0.py.
+#[test]
+fn int4_keeps_the_codes_and_scales_of_q4_0() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/q4_0.gguf");
+    let file = ferrane_gguf::File::open(path).unwrap();
+    let tensor = file.tensor("weight").unwrap();
+    let mut values = vec![0.0f32; tensor.elements()];
+    file.read(tensor, &mut values).unwrap();
+    // A block has its scale, then 16 bytes: value `i` is in the low bits of byte `i`, value `16 +
+    // i` in the high ones.
+    for (row, raw) in values.chunks(128).zip(file.raw(tensor).chunks(4 * 18)) {
+        let (mut codes, mut scales) = (vec![0u8; 64], vec![f16::ZERO; 4]);
+        assert!(constants::encode_row(row, &mut codes, &mut scales));
+        for (b, raw) in raw.chunks(18).enumerate() {
+            let is_zero = row[32 * b..][..32].iter().all(|value| *value == 0.0);
+            assert!(is_zero || scales[b].to_le_bytes() == raw[..2], "{b}");
+            for i in 0..32 {
+                let stored = (raw[2 + i % 16] >> (4 * (i / 16)) & 15) as i8 - 8;
+                let code = ((codes[16 * b + i / 2] >> (4 * (i % 2)) << 4) as i8) >> 4;
+                assert!(code == stored || is_zero && code == 0, "block {b}, value {i}");
+            }
+        }
+        let mut again = row.to_vec();
+        int4_row(&mut again);
+        assert_eq!(again, row);
+    }
+}
+
+#[test]
+fn int4_takes_a_program_for_each_layer() {
+    let (config, weights) = wider();
+    let device = |budget: usize| {
+        let mut options = EmulatorOptions::default();
+        options.budget = Some(Limit(Some(budget)));
+        options.process = ProcessCounts::default();
+        Device::new(Emulator::new(options))
+    };
+    // Two layers, two programs of each; a prompt's windows take more.
+    let mut decoder = Decoder::new(&device(4), &config, &weights, INT4).unwrap();
+    decoder.feed(&[1]).unwrap();
+    let error = decoder.feed(&[1; 40]).unwrap_err();
+    assert!(matches!(error, Error::Constants { layers: 2, .. }), "{error}");
+    assert!(error.to_string().contains("int8 weights are inputs"), "{error}");
+    assert!(matches!(Decoder::new(&device(3), &config, &weights, INT4), Err(Error::Constants { .. })));
 }
 
 /// The weights as dequantized from int8.
@@ -502,5 +597,6 @@ fn greedy_run(path: &Path, options: Options) -> Result<(), String> {
         WeightType::Int8 => {
             at_most(&[("|Δlogit|", largest.into(), 0.7), ("mean", mean, 0.12), ("another choice", other, 0.02)])
         }
+        WeightType::Int4 => Err("no bounds for int4".into()),
     }
 }

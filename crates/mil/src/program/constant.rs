@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::f16;
 
 use super::types::{DataType, Type};
-use crate::weights::{WeightId, Weights};
+use crate::weights::{Bytes, WeightId, Weights};
 
 /// The payload of a tensor constant.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +98,15 @@ impl Constant {
         match self {
             Constant::Tensor { payload: Payload::Bytes(b), .. } => Some(b),
             Constant::Tensor { payload: Payload::Weight(id), .. } => weights.bytes(*id),
+            _ => None,
+        }
+    }
+
+    /// As [`Constant::bytes`], to be kept beyond the program; see [`Weights::shared`].
+    pub fn shared(&self, weights: &Weights) -> Option<Bytes> {
+        match self {
+            Constant::Tensor { payload: Payload::Bytes(b), .. } => Some(Bytes::Shared(b.clone())),
+            Constant::Tensor { payload: Payload::Weight(id), .. } => weights.shared(*id),
             _ => None,
         }
     }

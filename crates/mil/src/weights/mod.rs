@@ -244,6 +244,17 @@ impl Weights {
         self.get(id)?.bytes()
     }
 
+    /// The payload of a record, to be kept beyond the program: shared, except that a part of a file
+    /// that is in memory is copied.
+    pub fn shared(&self, id: WeightId) -> Option<Bytes> {
+        match &self.get(id)?.data {
+            Data::Own(bytes) => Some(Bytes::Shared(bytes.clone())),
+            Data::In(file, range) if *range == (0..file.len()) => Some(file.clone()),
+            Data::In(file, range) => file.slice(range.clone()),
+            Data::Absent => None,
+        }
+    }
+
     /// The element type of a record.
     pub fn dtype(&self, id: WeightId) -> Option<DataType> {
         self.get(id).map(|r| r.dtype)

@@ -1,0 +1,254 @@
+//! Sums of codes and integers, block by block, in loops that every instruction set can vectorize.
+//!
+//! A chunk is 16 words of 32 bits of a row: 128 int4 codes or 64 int8 codes. Word `i` is lane `i`.
+//! A row of the left factor is prepared once for all columns of the product: for each chunk its
+//! integers, in the order in which the kernel reads them, and the unit of each lane.
+
+use half::f16;
+
+use super::CODED_BLOCK;
+#[cfg(target_arch = "x86_64")]
+use super::vnni;
+use crate::vectorize;
+
+/// Words of a chunk.
+pub(super) const LANES: usize = 16;
+
+/// The sums, as an address that several threads share.
+pub(super) struct Sums(pub *mut f32);
+
+// SAFETY: threads write different columns, and the memory outlives the product.
+unsafe impl Sync for Sums {}
+
+impl Sums {
+    pub(super) fn get(&self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Some columns of a product.
+pub(super) struct Job<'a> {
+    pub codes: &'a [u8],
+    pub scales: &'a [u8],
+    /// Codes that share a scale.
+    pub block: usize,
+    pub k: usize,
+    /// The prepared rows of the left factor, one after the other.
+    pub prepared: &'a [u8],
+    /// The first row of the codes, and their number.
+    pub first: usize,
+    pub count: usize,
+    /// Elements from one row of sums to the next.
+    pub pitch: usize,
+}
+
+/// A way to compute the sums: the same bits by each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Plain loops, for codes of 4 or 8 bits.
+    Plain(usize),
+    /// AVX-512 with VNNI, for codes of 4 or 8 bits.
+    #[cfg(target_arch = "x86_64")]
+    Vnni(usize),
+}
+
+/// Codes in a word.
+const fn codes_in_word(bits: usize) -> usize {
+    32 / bits
+}
+
+impl Kernel {
+    pub(super) fn best(bits: usize) -> Kernel {
+        #[cfg(target_arch = "x86_64")]
+        if vnni::is_supported() {
+            return Kernel::Vnni(bits);
+        }
+        Kernel::Plain(bits)
+    }
+
+    fn bits(self) -> usize {
+        match self {
+            Kernel::Plain(bits) => bits,
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Vnni(bits) => bits,
+        }
+    }
+
+    /// 32-bit words of a prepared chunk.
+    fn chunk_words(self) -> usize {
+        match self {
+            // An integer for each code, and the units.
+            Kernel::Plain(bits) => LANES * (codes_in_word(bits) + 1),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Vnni(bits) => vnni::chunk_bytes(bits) / 4,
+        }
+    }
+
+    /// 32-bit words of a prepared row of `k` values.
+    pub(super) fn prepared_words(self, k: usize) -> usize {
+        k.div_ceil(LANES * codes_in_word(self.bits())) * self.chunk_words()
+    }
+
+    /// Prepares a row; false if a value is not finite.
+    pub(super) fn prepare(self, x: &[f32], to: &mut [u8]) -> bool {
+        let bits = self.bits();
+        let chunk = LANES * codes_in_word(bits);
+        let mut fixed = Fixed { values: [0; 128], units: [0.0; LANES] };
+        for (x, to) in x.chunks(chunk).zip(to.chunks_exact_mut(4 * self.chunk_words())) {
+            let ok = vectorize!(fixed.round(x, bits));
+            if !ok {
+                return false;
+            }
+            match self {
+                Kernel::Plain(bits) => fixed.lanes(bits, to),
+                #[cfg(target_arch = "x86_64")]
+                Kernel::Vnni(bits) => vectorize!(vnni::limbs(&fixed, bits, to)),
+            }
+        }
+        true
+    }
+
+    /// Computes the sums of `tall` prepared rows, which are 1, 2, 4 or a multiple of 8. The sum of
+    /// row `i` and column `c` is stored at `i · pitch + c`.
+    ///
+    /// # Safety
+    /// The sums are writable and accessed by no other thread; the processor supports the kernel;
+    /// codes, scales and prepared rows have the sizes that the job says.
+    pub(super) unsafe fn run(self, job: &Job<'_>, tall: usize, sums: *mut f32) {
+        let stride = job.prepared.len() / tall.max(1);
+        for first in (0..tall).step_by(8) {
+            let (rows, sums) = (tall.min(8), sums.wrapping_add(first * job.pitch));
+            let some = Job { prepared: &job.prepared[first * stride..][..rows * stride], ..*job };
+            // SAFETY: the caller guarantees it.
+            unsafe {
+                match self {
+                    Kernel::Plain(bits) => plain(&some, bits, rows, stride, sums),
+                    #[cfg(target_arch = "x86_64")]
+                    Kernel::Vnni(bits) => vnni::run(&some, bits, rows, stride, sums),
+                }
+            }
+        }
+    }
+}
+
+/// A chunk of the left factor in fixed point.
+pub(super) struct Fixed {
+    pub values: [i32; 128],
+    /// The unit of each lane.
+    pub units: [f32; LANES],
+}
+
+/// 1.5 · 2²³: a number of up to 2²² that is added to it is rounded to an integer, which stands in
+/// the low bits of the sum.
+const WHOLE: f32 = 12_582_912.0;
+
+/// The least exponent of a block's largest value: below it, units would be subnormal.
+const LEAST: i32 = -90;
+
+impl Fixed {
+    /// Rounds a chunk, or the end of a row, to integers; false if a value is not finite.
+    #[inline(always)]
+    fn round(&mut self, x: &[f32], bits: usize) -> bool {
+        // Magnitudes up to 2²² times int4 codes, or 2²¹ times int8 codes, have lane sums below 2³¹.
+        let width = if bits == 4 { 22 } else { 21 };
+        let lanes = CODED_BLOCK / codes_in_word(bits);
+        self.values[x.len()..].fill(0);
+        self.units = [0.0; LANES];
+        let mut top = 0u32;
+        for (b, block) in x.chunks(CODED_BLOCK).enumerate() {
+            let mut largest = 0u32;
+            for value in block {
+                largest = largest.max(value.to_bits() & 0x7FFF_FFFF);
+            }
+            top = top.max(largest);
+            // All magnitudes are below two to this.
+            let exponent = ((largest >> 23) as i32 - 126).max(LEAST);
+            let factor = f32::from_bits(((127 + width - exponent) as u32) << 23);
+            let unit = f32::from_bits(((127 + exponent - width) as u32) << 23);
+            self.units[b * lanes..(b + 1) * lanes].fill(unit);
+            for (to, value) in self.values[b * CODED_BLOCK..].iter_mut().zip(block) {
+                *to = (value * factor + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32;
+            }
+        }
+        top < 0x7F80_0000
+    }
+
+    /// Writes value `j` of each lane, then value `j + 1`, and the units.
+    fn lanes(&self, bits: usize, to: &mut [u8]) {
+        let per_lane = codes_in_word(bits);
+        let mut words = to.chunks_exact_mut(4);
+        for j in 0..per_lane {
+            for (lane, word) in (0..LANES).zip(words.by_ref()) {
+                word.copy_from_slice(&self.values[lane * per_lane + j].to_ne_bytes());
+            }
+        }
+        for (unit, word) in self.units.iter().zip(words) {
+            word.copy_from_slice(&unit.to_ne_bytes());
+        }
+    }
+}
+
+/// The sum of the accumulators: halves, quarters, and so on.
+#[inline(always)]
+pub(super) fn sum(lanes: [f32; LANES]) -> f32 {
+    let mut all = lanes;
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            all[i] += all[i + width];
+        }
+        width /= 2;
+    }
+    all[0]
+}
+
+/// The kernel in plain loops.
+///
+/// # Safety
+/// As [`Kernel::run`], for `rows` prepared rows.
+unsafe fn plain(job: &Job<'_>, bits: usize, rows: usize, stride: usize, sums: *mut f32) {
+    for c in 0..job.count {
+        for (i, prepared) in job.prepared.chunks_exact(stride).take(rows).enumerate() {
+            let value = match bits {
+                4 => vectorize!(row::<4>(job, job.first + c, prepared)),
+                _ => vectorize!(row::<8>(job, job.first + c, prepared)),
+            };
+            // SAFETY: the caller guarantees the element.
+            unsafe { sums.add(i * job.pitch + job.first + c).write(value) };
+        }
+    }
+}
+
+/// One row of codes times one prepared row.
+#[inline(always)]
+fn row<const BITS: usize>(job: &Job<'_>, index: usize, prepared: &[u8]) -> f32 {
+    let per_lane = codes_in_word(BITS);
+    let (bytes, chunk) = (job.k * BITS / 8, LANES * per_lane);
+    let codes = &job.codes[index * bytes..][..bytes];
+    let blocks = job.k / job.block;
+    let scales = &job.scales[2 * index * blocks..][..2 * blocks];
+    let mut sums = [0.0f32; LANES];
+    for (c, (codes, prepared)) in
+        codes.chunks(4 * LANES).zip(prepared.chunks_exact(4 * LANES * (per_lane + 1))).enumerate()
+    {
+        let mut words = [0u32; LANES];
+        for (word, bytes) in words.iter_mut().zip(codes.chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        let read = |at: usize| -> [u8; 4] { std::array::from_fn(|i| prepared[4 * at + i]) };
+        let mut whole = [0i32; LANES];
+        for j in 0..per_lane {
+            for lane in 0..LANES {
+                let code = ((words[lane] << (32 - BITS - j * BITS)) as i32) >> (32 - BITS);
+                whole[lane] = whole[lane].wrapping_add(code.wrapping_mul(i32::from_ne_bytes(read(j * LANES + lane))));
+            }
+        }
+        for lane in 0..LANES {
+            let at = (c * chunk + lane * per_lane) / job.block;
+            let Some(&[low, high]) = scales.get(2 * at..2 * at + 2) else { break };
+            let unit = f32::from_ne_bytes(read(per_lane * LANES + lane));
+            sums[lane] = (whole[lane] as f32).mul_add(f16::from_le_bytes([low, high]).to_f32() * unit, sums[lane]);
+        }
+    }
+    sum(sums)
+}

@@ -1,0 +1,177 @@
+//! The matrices of a layer as constants of its programs: int4 codes with a scale for each block of
+//! 32 weights of a row.
+//!
+//! int4 weights cannot be inputs. Only a constant of a `constexpr_*` op may have a type of less
+//! than a byte, engines take no such surfaces, and a program that unpacks bytes would go over all
+//! weights several times for each token, which costs more than int8 weights do. As constants the
+//! engine streams them, and the emulator multiplies by the codes (`host::gemm::coded`).
+//!
+//! *The price is compiles.* Each layer is a program of its own, so a decoder compiles `2 · layers`
+//! programs for single tokens, as many for each size of a prompt's windows that it meets, and
+//! `layers` when the caches grow. A budget of about 119 compiles (C154) is spent by a model of 24
+//! layers at its second window size: there the decoder fails with
+//! [`Error::Constants`](crate::forward::Error::Constants), and int8 weights, which are inputs that
+//! all layers share, are the way out. All programs of a layer are built over the same records,
+//! which the emulator shares, so the codes are in memory once.
+//!
+//! A weight is `code · scale`. The value of the largest magnitude of a block has code −8, as in
+//! GGUF's Q4_0, so the blocks of such a file get their codes and scales back.
+
+use ferrane_host::pool;
+use ferrane_mil::{Builder, DataType, WeightId, Weights as Records, op};
+use half::f16;
+
+use super::program::{DecodeInput, DecodeMatrix};
+use super::window::{each_row, tensors};
+use crate::config::Config;
+use crate::forward::Error;
+use crate::kernels::ops::OpResult;
+use crate::weights::WeightSource;
+
+/// The file in which text would find the records.
+const FILE: &str = "@model_path/weights/weight.bin";
+
+/// Codes in a block.
+pub const BLOCK: usize = 32;
+
+/// Codes that share a scale in rows of `cols` weights: 32, or a smaller power of two if 32 does not
+/// divide a row, or the row.
+pub fn block(cols: usize) -> usize {
+    let block = BLOCK.min(1 << cols.trailing_zeros().min(16));
+    if block >= 8 { block } else { cols.max(1) }
+}
+
+/// Encodes the blocks of a row, two codes a byte, the first one in the low bits. `false` if a
+/// weight is not finite or a scale exceeds the fp16 range. `codes` has half as many bytes as the
+/// row has weights, rounded up, and `scales` a value for each block.
+pub fn encode_row(row: &[f32], codes: &mut [u8], scales: &mut [f16]) -> bool {
+    codes.fill(0);
+    let size = block(row.len());
+    for (b, (values, scale)) in row.chunks(size).zip(scales).enumerate() {
+        let largest = values.iter().copied().fold(0.0f32, |top, v| if v.abs() > top.abs() { v } else { top });
+        *scale = f16::from_f32(largest / -8.0);
+        if !scale.is_finite() || values.iter().any(|value| !value.is_finite()) {
+            return false;
+        }
+        let inverse = if *scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() };
+        for (i, value) in values.iter().enumerate() {
+            let (code, at) = ((value * inverse).round_ties_even().clamp(-8.0, 7.0) as i8, b * size + i);
+            codes[at / 2] |= (code as u8 & 15) << (4 * (at % 2));
+        }
+    }
+    true
+}
+
+/// A matrix among the records.
+struct StoredMatrix {
+    matrix: DecodeMatrix,
+    rows: usize,
+    cols: usize,
+    codes: WeightId,
+    scales: WeightId,
+}
+
+/// The matrices of one layer.
+pub struct LayerMatrices {
+    records: Records,
+    matrices: Vec<StoredMatrix>,
+}
+
+impl LayerMatrices {
+    /// Encodes the matrices of a layer.
+    ///
+    /// # Errors
+    /// [`Error::Quantize`] for a row with values that are not finite or beyond fp16;
+    /// [`Error::Weights`] if the source has no such layer.
+    pub fn new(config: &Config, source: &dyn WeightSource, layer: usize) -> Result<LayerMatrices, Error> {
+        let mut made = LayerMatrices { records: Records::new(), matrices: Vec::new() };
+        for matrix in [DecodeMatrix::Qkv, DecodeMatrix::O, DecodeMatrix::W13, DecodeMatrix::W2] {
+            let tensors = tensors(config, layer, matrix);
+            let (rows, cols) = (tensors.iter().map(|t| t.count).sum::<usize>(), tensors.first().map_or(0, |t| t.cols));
+            let blocks = cols / block(cols);
+            let refused = |row| Error::Quantize { layer, tensor: DecodeInput::Weight(matrix).name(), row };
+            if !cols.is_multiple_of(2) {
+                // Rows would not begin with a byte.
+                return Err(refused(0));
+            }
+            let mut codes = vec![0u8; rows * cols / 2];
+            let mut scales = vec![f16::ZERO; rows * blocks];
+            each_row(config, source, layer, matrix, |row, values| {
+                let codes = &mut codes[row * cols / 2..][..cols / 2];
+                match encode_row(values, codes, &mut scales[row * blocks..][..blocks]) {
+                    true => Ok(()),
+                    false => Err(refused(row)),
+                }
+            })?;
+            let scales: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+            made.matrices.push(StoredMatrix {
+                matrix,
+                rows,
+                cols,
+                codes: made.records.add_packed(FILE, DataType::Int4, rows * cols, codes),
+                scales: made.records.add(FILE, DataType::Fp16, scales),
+            });
+        }
+        Ok(made)
+    }
+
+    /// The matrices of all layers, encoded on the threads of the pool.
+    ///
+    /// # Errors
+    /// As [`LayerMatrices::new`].
+    pub fn all(config: &Config, source: &dyn WeightSource) -> Result<Vec<LayerMatrices>, Error> {
+        let mut layers: Vec<Option<LayerMatrices>> = (0..config.layers).map(|_| None).collect();
+        pool::try_for_each_chunk_mut(&mut layers, 1, |index, layer| {
+            layer[0] = Some(LayerMatrices::new(config, source, index)?);
+            Ok::<(), Error>(())
+        })?;
+        Ok(layers.into_iter().flatten().collect())
+    }
+
+    /// A store that shares the records, for a program over them.
+    pub(super) fn records(&self) -> Records {
+        self.records.clone()
+    }
+
+    /// A matrix as the constant `[1, 1, rows, cols]` of a program over these records.
+    pub(super) fn value(&self, b: &mut Builder, name: &str, matrix: DecodeMatrix) -> OpResult {
+        let found = self.matrices.iter().find(|stored| stored.matrix == matrix);
+        let invalid = || ferrane_mil::MilError::Invalid { reason: format!("no constant `{name}`") };
+        let StoredMatrix { rows, cols, codes, scales, .. } = found.ok_or_else(invalid)?;
+        let data = b.weight_record(&format!("{name}_codes"), DataType::Int4, &[1, 1, *rows, *cols], *codes)?;
+        let blocks = cols / block(*cols);
+        let scale = b.weight_record(&format!("{name}_scales"), DataType::Fp16, &[1, 1, *rows, blocks], *scales)?;
+        b.op(op::CONSTEXPR_BLOCKWISE_SHIFT_SCALE, name, [("data", data.into()), ("scale", scale.into())])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_q4_0_keep_codes_and_scales() {
+        let scales = [0.013f32, -0.2, 6e-5, 3.0].map(f16::from_f32);
+        let codes: Vec<i8> = (0..128).map(|i| if i % 32 == 5 { -8 } else { (i * 7 % 15) as i8 - 7 }).collect();
+        let row: Vec<f32> = codes.iter().enumerate().map(|(i, c)| f32::from(*c) * scales[i / 32].to_f32()).collect();
+        let (mut found, mut found_scales) = (vec![0u8; 64], vec![f16::ZERO; 4]);
+        assert!(encode_row(&row, &mut found, &mut found_scales));
+        assert_eq!(found_scales, scales);
+        for (i, code) in codes.iter().enumerate() {
+            assert_eq!((found[i / 2] >> (4 * (i % 2)) << 4) as i8 >> 4, *code, "{i}");
+        }
+    }
+
+    #[test]
+    fn rows_that_have_no_scale() {
+        let (mut codes, mut scales) = (vec![1u8; 16], vec![f16::ONE; 1]);
+        assert!(encode_row(&[0.0; 32], &mut codes, &mut scales));
+        assert_eq!((codes.as_slice(), scales[0].to_f32()), ([0; 16].as_slice(), 0.0));
+        for bad in [f32::NAN, f32::INFINITY, 1e7] {
+            let mut row = [1.0; 32];
+            row[3] = bad;
+            assert!(!encode_row(&row, &mut codes, &mut scales), "{bad}");
+        }
+        assert_eq!((block(64), block(172), block(48), block(2)), (32, 172, 16, 2));
+    }
+}
