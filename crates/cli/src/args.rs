@@ -8,6 +8,7 @@ mod doctor;
 mod help;
 mod machine;
 mod programs;
+mod quantize;
 mod recording;
 mod serve;
 
@@ -23,6 +24,7 @@ pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, PlaceArgs, Run,
 };
+pub use quantize::Quantize;
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 pub use serve::Serve;
 
@@ -57,6 +59,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
+    /// Write a model with weights of 4, 6 or 8 bits.
+    Quantize(Quantize),
     /// Write a model as a Core ML package that an app loads.
     Export(Export),
     /// List the devices that this build knows.

@@ -41,6 +41,7 @@ mod model;
 mod out;
 mod place;
 mod program;
+mod quantize;
 mod recording;
 mod run;
 mod serve;
@@ -89,6 +90,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Chat(args) => chat::run(*args),
         Command::Serve(args) => serve::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Quantize(args) => quantize::run(args),
         Command::Export(args) => export::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -1,4 +1,4 @@
-//! Files that are replaced whole or not at all.
+//! Files and folders that are replaced whole or not at all.
 //!
 //! The bytes go to a temporary file in the folder of the target, which is renamed over the target
 //! once it is complete. Hence:
@@ -11,9 +11,11 @@
 //! - a symbolic link stays one: the file that it points to is replaced;
 //! - a pipe or a device is written to directly, because a rename would remove it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::{Builder, NamedTempFile, TempPath};
 
@@ -174,6 +176,83 @@ impl FinishedFile {
     }
 }
 
+/// A folder that is being filled and takes the target's place when it is
+/// [committed](AtomicFolder::commit). Dropped before that, it is removed with its contents.
+#[derive(Debug)]
+pub struct AtomicFolder {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl AtomicFolder {
+    /// Creates an empty folder next to `target`, and the folder around both if necessary.
+    ///
+    /// # Errors
+    /// The path has no file name; any error of the system.
+    pub fn create(target: &Path) -> io::Result<AtomicFolder> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = target.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no file name"))?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut own = OsString::from(".");
+        own.push(name);
+        own.push(format!(".{}-{number}.part", std::process::id()));
+        let path = target.with_file_name(own);
+        // A folder of a process that died, whose process id is in use again.
+        remove(&path);
+        fs::create_dir_all(&path)?;
+        Ok(AtomicFolder { path, target: target.to_path_buf() })
+    }
+
+    /// Where the contents go until the commit.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the folder its name. What has the name is replaced if `overwrite` is set.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists); any error of the system. The old folder is
+    /// then as it was.
+    pub fn commit(self, overwrite: bool) -> io::Result<()> {
+        if self.target.symlink_metadata().is_err() {
+            return fs::rename(&self.path, &self.target);
+        }
+        if !overwrite {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // Renaming cannot replace a folder: the old one is moved away first, and back if the new
+        // one cannot be renamed.
+        let mut old = self.path.clone().into_os_string();
+        old.push(".old");
+        let old = PathBuf::from(old);
+        remove(&old);
+        fs::rename(&self.target, &old)?;
+        if let Err(e) = fs::rename(&self.path, &self.target) {
+            // If moving back fails too, the first error is more useful than the second.
+            let _ = fs::rename(&old, &self.target);
+            return Err(e);
+        }
+        remove(&old);
+        Ok(())
+    }
+}
+
+impl Drop for AtomicFolder {
+    fn drop(&mut self) {
+        // After a commit the path does not exist.
+        remove(&self.path);
+    }
+}
+
+/// Removes a file or folder; does nothing if there is none.
+fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(m) if m.is_dir() => drop(fs::remove_dir_all(path)),
+        Ok(_) => drop(fs::remove_file(path)),
+        Err(_) => {}
+    }
+}
+
 fn folder_of(target: &Path) -> &Path {
     target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -252,6 +331,26 @@ mod tests {
         assert!(put(folder.path(), &[1]).is_err());
         assert!(put(&folder.path().join("none/weights"), &[1]).is_err());
         assert!(put(Path::new(""), &[1]).is_err());
+    }
+
+    #[test]
+    fn a_folder_appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        let begun = |text: &str| {
+            let part = AtomicFolder::create(&target).unwrap();
+            fs::write(part.path().join("file"), text).unwrap();
+            part
+        };
+        drop(begun("abandoned"));
+        assert!(names(folder.path()).is_empty());
+        begun("first").commit(false).unwrap();
+        assert_eq!(begun("second").commit(false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"first");
+        begun("third").commit(true).unwrap();
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"third");
+        assert_eq!(names(folder.path()), ["model"]);
+        assert!(AtomicFolder::create(Path::new("/")).is_err());
     }
 
     #[test]

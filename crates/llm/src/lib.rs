@@ -58,6 +58,7 @@ pub mod kernels;
 pub mod layout;
 pub mod model;
 pub mod norm;
+pub mod quantize;
 pub mod random;
 pub mod reference;
 pub mod run_folder;

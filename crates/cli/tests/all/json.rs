@@ -22,6 +22,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("eval", "eval --checkpoint run --data text.txt --seq 16".into()),
         ("generate", "generate --checkpoint run --prompt cat --steps 30".into()),
         ("chat", "chat run --template own.jinja --message Hi --max-tokens 3".into()),
+        ("quantize", "quantize run -o small --weights palette4 --eval text.txt --seq 16".into()),
         ("export", "export run -o run.mlpackage --weights int8".into()),
         ("devices", "devices".into()),
         ("doctor", "doctor --device emulator --probes minimum-surface".into()),

@@ -34,6 +34,7 @@ mod output;
 mod place;
 mod placement;
 mod programs;
+mod quantize;
 mod recording;
 mod refusals;
 mod resume;

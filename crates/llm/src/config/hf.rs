@@ -7,6 +7,9 @@
 mod known;
 mod layers;
 mod rope;
+mod write;
+
+pub use write::to_hf;
 
 use super::{Activation, Config, Error, Experts, MAX_LAYERS};
 use rope::RopeContext;

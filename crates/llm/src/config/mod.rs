@@ -14,7 +14,7 @@ mod rope;
 
 pub use attention::AttentionKind;
 pub use experts::Experts;
-pub use hf::{HfConfig, parse_hf, read_hf};
+pub use hf::{HfConfig, parse_hf, read_hf, to_hf};
 pub use presets::{PRESETS, preset};
 pub use rope::{Rope, RopeScaling, RopeStyle, Rotation};
 

@@ -43,6 +43,25 @@ pub(super) struct Saved<T> {
     gate: Vec<T>,
 }
 
+/// What the matrices of a layer are multiplied by, each `[tokens, features]`.
+pub(crate) struct LayerInputs<T> {
+    /// The input of the query, key and value projections.
+    pub(crate) normed: Vec<T>,
+    /// The input of the output projection.
+    pub(crate) attended: Vec<T>,
+    /// The input of the gate and up projections.
+    pub(crate) middle_normed: Vec<T>,
+    /// The input of the down projection; empty in a layer with experts.
+    pub(crate) gated: Vec<T>,
+}
+
+impl<T> Saved<T> {
+    pub(super) fn inputs(self) -> LayerInputs<T> {
+        let Saved { normed, attended, middle_normed, gate: gated, .. } = self;
+        LayerInputs { normed, attended, middle_normed, gated }
+    }
+}
+
 impl<'a, T: Real> Block<'a, T> {
     /// The layer with this index.
     pub(super) fn new(config: &'a Config, index: usize, layer: &'a Layer<T>, tables: &'a Tables<T>) -> Self {

@@ -20,11 +20,12 @@ mod products;
 mod real;
 mod rope;
 
+pub(crate) use block::LayerInputs;
 pub use decode::Decoder;
 pub use real::Real;
 
 use crate::config::Config;
-use crate::weights::{self, Weights};
+use crate::weights::{self, Layer, Weights};
 use block::{Block, Saved};
 use norm::Norm;
 use rayon::prelude::*;
@@ -65,6 +66,13 @@ pub enum Error {
 pub struct Reference<'a, T: Real = f32> {
     config: &'a Config,
     weights: &'a Weights<T>,
+}
+
+/// Replaces the residual stream `[tokens, dim]` of a sequence from position 0, which must not be
+/// empty, by the output of a layer, and returns what the layer's matrices were multiplied by.
+pub(crate) fn layer<T: Real>(config: &Config, index: usize, layer: &Layer<T>, stream: &mut [T]) -> LayerInputs<T> {
+    let tables = Tables::new(config, stream.len() / config.dim);
+    Block::new(config, index, layer, &tables).forward(stream).inputs()
 }
 
 /// Activations that the forward pass saves for the backward pass.
@@ -205,10 +213,7 @@ impl<'a, T: Real> Reference<'a, T> {
     fn forward(&self, tokens: &[u32], save: bool) -> Forward<T> {
         let (config, weights) = (self.config, self.weights);
         let tables = Tables::new(config, tokens.len());
-        let mut stream = Vec::with_capacity(tokens.len() * config.dim);
-        for &token in tokens {
-            stream.extend(self.embedding(token));
-        }
+        let mut stream = self.stream(tokens);
         let mut layers = Vec::new();
         for (index, layer) in weights.layers.iter().enumerate() {
             let saved = Block::new(config, index, layer, &tables).forward(&mut stream);
@@ -218,6 +223,20 @@ impl<'a, T: Real> Reference<'a, T> {
         }
         let (normed, norm) = Norm::forward(&stream, &weights.norm, config.norm_eps);
         Forward { layers, last: stream, normed, norm }
+    }
+
+    /// The residual stream `[tokens, dim]` before the first layer, of tokens that were checked.
+    fn stream(&self, tokens: &[u32]) -> Vec<T> {
+        tokens.iter().flat_map(|&token| self.embedding(token)).collect()
+    }
+
+    /// The residual stream `[tokens, dim]` before the first layer.
+    ///
+    /// # Errors
+    /// [`Error::Token`] for an id outside the vocabulary.
+    pub(crate) fn embedded(&self, tokens: &[u32]) -> Result<Vec<T>, Error> {
+        self.check_tokens(tokens)?;
+        Ok(self.stream(tokens))
     }
 
     /// The row of the residual stream that a token begins with, `[dim]`.

@@ -1,5 +1,5 @@
 //! Hugging Face safetensors: one file, or shards with an index; fp32, fp16 or bf16, or matrices
-//! that MLX has quantized.
+//! that MLX has quantized, or with palettes.
 //!
 //! Names and layout of the tensors of a layer come in three forms, distinguished by the names in
 //! the first layer. Phi-3 has one matrix for queries, keys and values and one for gate and up
@@ -12,8 +12,8 @@
 //! because silently dropping trained values would be worse.
 
 use super::container::Container;
-use super::stored::{StoredTensor, StoredWeights};
-use super::{Error, Part, Slot, TensorKind, Weights, mlx};
+use super::stored::{Piece, StoredTensor, StoredWeights};
+use super::{Error, Part, Slot, TensorKind, Weights, mlx, palette};
 use crate::config::{self, Config};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -130,6 +130,66 @@ fn name(slot: Slot, form: LayerForm) -> String {
     format!("model.layers.{index}.{suffix}")
 }
 
+/// A quantized matrix.
+enum Quantized<'a> {
+    Mlx(mlx::Matrix<'a>),
+    Palette(palette::Matrix<'a>),
+}
+
+impl Quantized<'_> {
+    /// Rows of the matrix, which share the mappings of the files.
+    fn piece(&self, rows: Range<usize>) -> Result<Piece, Error> {
+        match self {
+            Quantized::Mlx(matrix) => matrix.piece(rows),
+            Quantized::Palette(matrix) => matrix.piece(rows),
+        }
+    }
+
+    /// The names of the tensors that the matrix `name` has in addition.
+    fn companions(&self, name: &str) -> Vec<String> {
+        match self {
+            Quantized::Mlx(_) => mlx::companions(name).into_iter().flatten().collect(),
+            Quantized::Palette(_) => palette::companion(name).into_iter().collect(),
+        }
+    }
+}
+
+/// A tensor as a file of Hugging Face stores it.
+pub(crate) struct FileTensor {
+    /// The name in the file.
+    pub(crate) name: String,
+    /// The shape in the file.
+    pub(crate) shape: Vec<usize>,
+    /// The tensors that it consists of, one below the other, each with the index of the piece.
+    pub(crate) parts: Vec<(Slot, usize)>,
+    /// The number of pieces that each of the tensors has: one for each expert.
+    pub(crate) pieces: usize,
+    /// What the reader adds to every value.
+    pub(crate) offset: f32,
+}
+
+/// The tensors that a file of this architecture has.
+pub(crate) fn file_tensors(config: &Config, architecture: &str) -> Vec<FileTensor> {
+    let form = match architecture {
+        "Phi3ForCausalLM" => LayerForm::Fused,
+        name if name.starts_with("Gemma") => LayerForm::Gemma,
+        _ => LayerForm::Separate,
+    };
+    let mut list: Vec<FileTensor> = Vec::new();
+    for slot in Slot::list(config) {
+        let pieces = LayerForm::pieces(slot, config);
+        for piece in 0..pieces {
+            let Source { name, shape, offset, .. } = form.source(slot, piece, config);
+            // The parts of a fused tensor follow each other.
+            match list.iter_mut().rev().take(4).find(|stored| stored.name == name) {
+                Some(stored) => stored.parts.push((slot, piece)),
+                None => list.push(FileTensor { name, shape, parts: vec![(slot, piece)], pieces, offset }),
+            }
+        }
+    }
+    list
+}
+
 /// A checkpoint of one or more files.
 struct Checkpoint {
     /// The file, or the index, for errors.
@@ -194,9 +254,13 @@ impl Checkpoint {
         })
     }
 
-    /// The matrix `name`, if MLX has quantized it.
-    fn quantized(&self, name: &str, shape: &[usize]) -> Result<Option<mlx::Matrix<'_>>, Error> {
-        mlx::Matrix::find(name, shape, |name| self.file(name, shape))
+    /// The matrix `name`, if it is quantized.
+    fn quantized(&self, name: &str, shape: &[usize]) -> Result<Option<Quantized<'_>>, Error> {
+        let home = |name: &str| self.file(name, shape);
+        if let Some(matrix) = mlx::Matrix::find(name, shape, home)? {
+            return Ok(Some(Quantized::Mlx(matrix)));
+        }
+        Ok(palette::Matrix::find(name, shape, home)?.map(Quantized::Palette))
     }
 
     /// Whether the checkpoint has a classifier that is not tied to the embedding.
@@ -257,7 +321,7 @@ fn locate(mut config: Config, checkpoint: Checkpoint) -> Result<(Config, StoredW
             let Source { name, shape, part, offset } = form.source(slot, piece, &config);
             pieces.push(match checkpoint.quantized(&name, &shape)? {
                 Some(matrix) => {
-                    known.extend(mlx::companions(&name).into_iter().flatten());
+                    known.extend(matrix.companions(&name));
                     let columns = shape.last().copied().unwrap_or(1).max(1);
                     matrix.piece(part.start / columns..part.end / columns)?
                 }

@@ -13,7 +13,7 @@
 //! | module | format |
 //! |---|---|
 //! | [`llama2c`] | llama2.c `.bin`, version 0: read and write |
-//! | [`open_hf`] | Hugging Face safetensors, single or sharded, also quantized by MLX: read |
+//! | [`open_hf`] | Hugging Face safetensors, single or sharded, also quantized by MLX, or with palettes: read |
 //! | [`native`] | Ferrane's own safetensors, which include the configuration: read and write |
 //! | [`gguf`] | GGUF, every type that crate `gguf` can read: read |
 //! | [`open()`] | detects the format of a path |
@@ -28,10 +28,12 @@ mod map;
 mod mlx;
 pub mod native;
 mod open;
+mod palette;
 mod source;
 mod stored;
 
 pub use error::Error;
+pub(crate) use huggingface::{FileTensor, file_tensors};
 pub use huggingface::{load_hf, open_hf};
 pub use init::Init;
 pub use open::{load, open};

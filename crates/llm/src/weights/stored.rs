@@ -4,7 +4,7 @@
 //! the same for all formats. Everything that can be wrong with a file is found when it is opened.
 
 use super::source::{WeightSource, mismatch, rows_of};
-use super::{Error, Slot, mlx};
+use super::{Error, Slot, mlx, palette};
 use crate::config::Config;
 use ferrane_gguf::TensorType;
 use ferrane_host::convert::bytes;
@@ -51,6 +51,8 @@ pub(super) enum Encoding {
     Blocks(TensorType),
     /// Groups of whole numbers with a scale and a bias each.
     Mlx(mlx::Groups),
+    /// Indices of palettes; the bytes are those of the whole matrix.
+    Palette(palette::Lookup),
 }
 
 impl Piece {
@@ -59,6 +61,10 @@ impl Piece {
         match &self.encoding {
             Encoding::Blocks(ty) => Ok(ferrane_gguf::dequantize(*ty, self.stored(*ty, range), out)?),
             Encoding::Mlx(groups) => groups.values(&self.bytes, range, out),
+            Encoding::Palette(lookup) => {
+                lookup.values(&self.bytes, range, out);
+                Ok(())
+            }
         }
     }
 
@@ -95,6 +101,7 @@ impl Piece {
                 }
             }
             Encoding::Mlx(groups) => groups.release(&self.bytes, range),
+            Encoding::Palette(lookup) => lookup.release(&self.bytes, range),
         }
     }
 }

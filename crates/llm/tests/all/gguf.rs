@@ -127,13 +127,13 @@ fn gguf_name(slot: Slot) -> String {
 type Stored = (String, Vec<usize>, Vec<u8>);
 
 /// A model's tensors in fp32 and its metadata, to be changed and written.
-struct Model32 {
+pub struct Model32 {
     metadata: Vec<(String, MetadataValue)>,
     tensors: Vec<Stored>,
 }
 
 impl Model32 {
-    fn of(architecture: &str, config: &Config, weights: &Weights) -> Model32 {
+    pub fn of(architecture: &str, config: &Config, weights: &Weights) -> Model32 {
         let key = |name: &str| format!("{architecture}.{name}");
         let size = |name: &str, value: usize| (key(name), MetadataValue::U32(value as u32));
         let metadata = vec![
@@ -166,7 +166,7 @@ impl Model32 {
         Model32 { metadata, tensors }
     }
 
-    fn with(mut self, key: &str, value: impl Into<MetadataValue>) -> Model32 {
+    pub fn with(mut self, key: &str, value: impl Into<MetadataValue>) -> Model32 {
         self.metadata.retain(|(other, _)| other != key);
         self.metadata.push((key.to_string(), value.into()));
         self
@@ -177,7 +177,7 @@ impl Model32 {
         self
     }
 
-    fn save(&self, folder: &Path) -> PathBuf {
+    pub fn save(&self, folder: &Path) -> PathBuf {
         let path = folder.join("model.gguf");
         let mut writer = Writer::new();
         self.metadata.iter().for_each(|(key, value)| writer.metadata(key, value.clone()).unwrap());

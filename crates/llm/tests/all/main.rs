@@ -15,5 +15,6 @@ mod gradients;
 mod kernels;
 mod mlx;
 mod programs;
+mod quantize;
 mod sources;
 mod staging;

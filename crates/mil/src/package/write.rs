@@ -4,13 +4,12 @@
 //! target under a temporary name and renamed when complete; a failed write leaves nothing.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrane_host::fs::{AtomicFile, Durability, FinishedFile};
+use ferrane_host::fs::{AtomicFile, AtomicFolder, Durability, FinishedFile};
 use prost::Message as _;
 
 use super::describe::Description;
@@ -56,8 +55,9 @@ pub fn write_package(
         Store::File(file) if !file.is_empty() => Some(file),
         _ => None,
     };
-    let beside = Beside::new(path.as_ref(), options.overwrite)?;
-    let folder = beside.path.join("Data").join("com.apple.CoreML");
+    check_target(path.as_ref(), options.overwrite)?;
+    let beside = AtomicFolder::create(path.as_ref()).map_err(PackageError::io(path.as_ref()))?;
+    let folder = beside.path().join("Data").join("com.apple.CoreML");
     fs::create_dir_all(&folder).map_err(PackageError::io(&folder))?;
     put(&folder.join("model.mlmodel"), &bytes)?;
     if let Some(weights) = weights {
@@ -70,8 +70,8 @@ pub fn write_package(
         });
         written.map_err(PackageError::io(&path))?;
     }
-    put(&beside.path.join("Manifest.json"), manifest::write(&bytes, weights.is_some()).as_bytes())?;
-    beside.finish()
+    put(&beside.path().join("Manifest.json"), manifest::write(&bytes, weights.is_some()).as_bytes())?;
+    published(beside.commit(options.overwrite), path.as_ref())
 }
 
 /// Writes a bare `.mlmodel`: every constant lies in the message.
@@ -318,71 +318,13 @@ fn complete(
 }
 
 fn publish(file: FinishedFile, target: &Path, overwrite: bool) -> Result<(), PackageError> {
-    let published = if overwrite { file.publish() } else { file.publish_new() };
-    published.map_err(|e| match e.kind() {
+    published(if overwrite { file.publish() } else { file.publish_new() }, target)
+}
+
+/// The error of a name that could not be given.
+fn published(result: std::io::Result<()>, target: &Path) -> Result<(), PackageError> {
+    result.map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => PackageError::Exists { path: target.to_path_buf() },
         _ => PackageError::io(target)(e),
     })
-}
-
-/// A temporary folder next to the target. Removed with its contents on drop unless finished.
-struct Beside {
-    path: PathBuf,
-    target: PathBuf,
-    overwrite: bool,
-}
-
-impl Beside {
-    fn new(target: &Path, overwrite: bool) -> Result<Beside, PackageError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = check_target(target, overwrite)?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mut own = OsString::from(".");
-        own.push(name);
-        own.push(format!(".{}-{number}.part", std::process::id()));
-        let path = target.with_file_name(own);
-        // A folder of a process that died, whose process id is in use again.
-        remove(&path);
-        Ok(Beside { path, target: target.to_path_buf(), overwrite })
-    }
-
-    fn finish(self) -> Result<(), PackageError> {
-        let io = PackageError::io(&self.target);
-        if self.target.symlink_metadata().is_err() {
-            return fs::rename(&self.path, &self.target).map_err(io);
-        }
-        if !self.overwrite {
-            return Err(PackageError::Exists { path: self.target.clone() });
-        }
-        // Renaming cannot replace a folder: the old one is moved away first, and back if the new
-        // one cannot be renamed.
-        let mut old = self.path.clone().into_os_string();
-        old.push(".old");
-        let old = PathBuf::from(old);
-        remove(&old);
-        fs::rename(&self.target, &old).map_err(PackageError::io(&self.target))?;
-        if let Err(e) = fs::rename(&self.path, &self.target) {
-            // If moving back fails too, the first error is more useful than the second.
-            let _ = fs::rename(&old, &self.target);
-            return Err(io(e));
-        }
-        remove(&old);
-        Ok(())
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // After a finish the path does not exist.
-        remove(&self.path);
-    }
-}
-
-/// Removes a file or folder; does nothing if there is none.
-fn remove(path: &Path) {
-    match path.symlink_metadata() {
-        Ok(m) if m.is_dir() => drop(fs::remove_dir_all(path)),
-        Ok(_) => drop(fs::remove_file(path)),
-        Err(_) => {}
-    }
 }

@@ -51,7 +51,7 @@ pub fn only_file(folder: &Path) -> Option<PathBuf> {
 }
 
 /// The tensor's name in the file.
-fn name(slot: Slot) -> String {
+pub(crate) fn name(slot: Slot) -> String {
     let (index, part) = match slot {
         Slot::Embed => return "token_embd.weight".into(),
         Slot::Norm => return "output_norm.weight".into(),
@@ -159,4 +159,14 @@ fn rotated_heads(slot: Slot, config: &Config) -> Option<usize> {
         Slot::Layer(_, Part::Wk | Part::Bk) => Some(config.kv_heads),
         _ => None,
     }
+}
+
+/// For a matrix of a model in a file: the model's row for each row of the file; `None` if both are
+/// in the same order.
+pub(crate) fn file_rows(file: &File, slot: Slot, config: &Config) -> Result<Option<Vec<usize>>, Error> {
+    let restores = config::Family::of(file)?.pairs_neighbors && config.rope.style == RopeStyle::Half;
+    let Some(heads) = rotated_heads(slot, config).filter(|_| restores) else { return Ok(None) };
+    let half = config.head_dim / 2;
+    let rows = 0..heads * 2 * half;
+    Ok(Some(rows.map(|row| 2 * half * (row / (2 * half)) + row % 2 * half + row % (2 * half) / 2).collect()))
 }
