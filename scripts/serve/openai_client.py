@@ -7,9 +7,12 @@
 """
 
 import argparse
+import json
 import sys
+from typing import Literal
 
 import openai
+import pydantic
 
 
 def main():
@@ -22,7 +25,7 @@ def main():
     assert client.models.retrieve(model).id == model
     print(f"model {model}")
     failed = 0
-    for check in [completions, logprobs, streamed, chat, streamed_chat, tools, embeddings, schema, errors]:
+    for check in [completions, logprobs, streamed, chat, streamed_chat, tools, forced_call, embeddings, schema, parsed, errors]:
         try:
             print(f"{check.__name__}: {check(client, model)}")
         except Exception as error:  # The next check may still work.
@@ -100,6 +103,29 @@ def tools(client, model):
     return reply.choices[0].finish_reason
 
 
+def forced_call(client, model):
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
+    asked = dict(model=model, messages=[{"role": "user", "content": "Is it cold?"}], tools=[tool], max_tokens=120)
+    named = {"type": "function", "function": {"name": "weather"}}
+    for choice in ["required", named]:
+        try:
+            reply = client.chat.completions.create(**asked, tool_choice=choice)
+        except openai.BadRequestError as error:
+            assert error.code == "unsupported_parameter" and error.param == "tool_choice", error
+            return "the template writes no calls"
+        (call,) = reply.choices[0].message.tool_calls
+        arguments = json.loads(call.function.arguments)
+        assert call.function.name == "weather" and sorted(arguments) == ["city", "days"], call
+        assert len(arguments["city"]) <= 8 and 1 <= arguments["days"] <= 9, call
+    return arguments
+
+
 def embeddings(client, model):
     # The client asks for base64 by default.
     vectors = client.embeddings.create(model=model, input=["a cat", "a dog"]).data
@@ -112,16 +138,46 @@ def embeddings(client, model):
 
 
 def schema(client, model):
-    shape = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"], "additionalProperties": False}
-    reply = client.chat.completions.create(
+    shape = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "legs": {"enum": [2, 4]}},
+        "required": ["name", "legs"],
+        "additionalProperties": False,
+    }
+    asked = dict(
         model=model,
         messages=[{"role": "user", "content": "Name a cat."}],
-        max_tokens=40,
-        response_format={"type": "json_schema", "json_schema": {"name": "cat", "schema": shape}},
+        max_tokens=80,
+        seed=3,
+        response_format={"type": "json_schema", "json_schema": {"name": "cat", "strict": True, "schema": shape}},
     )
-    import json
+    whole = client.chat.completions.create(**asked, n=2, logprobs=True)
+    texts = [choice.message.content for choice in whole.choices]
+    for choice, text in zip(whole.choices, texts):
+        value = json.loads(text)
+        assert choice.finish_reason == "stop" and sorted(value) == ["legs", "name"] and value["legs"] in (2, 4), text
+        assert b"".join(bytes(entry.bytes) for entry in choice.logprobs.content).decode() == text
+    chunks = list(client.chat.completions.create(**asked, stream=True))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == texts[0]
+    cut = client.chat.completions.create(**asked | {"max_tokens": 3}).choices[0]
+    assert cut.finish_reason == "length" and texts[0].startswith(cut.message.content)
+    return texts
 
-    return json.loads(reply.choices[0].message.content)
+
+def parsed(client, model):
+    class Pet(pydantic.BaseModel):
+        kind: Literal["cat", "dog"]
+        tame: bool
+
+    class Pets(pydantic.BaseModel):
+        first: Pet
+        second: Pet | None
+
+    reply = client.chat.completions.parse(
+        model=model, messages=[{"role": "user", "content": "Two pets?"}], max_tokens=160, response_format=Pets
+    )
+    assert isinstance(reply.choices[0].message.parsed, Pets)
+    return repr(reply.choices[0].message.parsed)
 
 
 def errors(client, model):
@@ -139,7 +195,13 @@ def errors(client, model):
     refused(openai.BadRequestError, lambda: client.completions.create(model=model, prompt=[10**9]))
     refused(openai.BadRequestError, lambda: client.completions.create(model=model, extra_body={"unknown": 1}, **text))
     refused(openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=[]))
-    return "5 refusals"
+    bad = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "string", "pattern": "("}}}
+    messages = [{"role": "user", "content": "a"}]
+    refused(
+        openai.BadRequestError,
+        lambda: client.chat.completions.create(model=model, messages=messages, response_format=bad),
+    )
+    return "6 refusals"
 
 
 if __name__ == "__main__":

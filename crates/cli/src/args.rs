@@ -15,7 +15,7 @@ mod serve;
 use std::path::PathBuf;
 
 pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
-pub use chat::{Chat, Generate};
+pub use chat::{Chat, Generate, GrammarArgs};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};

@@ -42,6 +42,7 @@ pub fn run(args: Args) -> Result<()> {
         stop: args.sampling.stop.clone(),
         template: args.template.as_deref().map(template).transpose()?,
         variables: args.set.iter().map(|text| variable(text)).collect::<Result<_>>()?,
+        constraint: model::constraint(&opened, &args.grammar)?,
     };
     let decode = decode::Options { weights: args.weights_type.into(), ..decode::Options::default() };
     let mut chat = chat::Chat::new(&opened, device.as_ref(), decode, options)?;

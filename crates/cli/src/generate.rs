@@ -22,6 +22,9 @@ pub fn run(args: Generate) -> Result<()> {
     let sampler = Sampler::new(&sampling)?;
     let generator = model.generator(device.as_ref(), options, sampler)?;
     let mut generator = generator.stop_at(&[], &args.sampling.stop);
+    if let Some(constraint) = model::constraint(&model, &args.grammar)? {
+        generator = generator.constrain(constraint);
+    }
     let prompt = generator.prompt_ids(&args.prompt)?;
     let tokens = prompt.len();
     if tokens > args.steps {

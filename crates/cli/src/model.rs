@@ -4,10 +4,12 @@ use std::path::Path;
 
 use ferrane::diag::did_you_mean;
 use ferrane::llm::config;
+use ferrane::llm::grammar::{Constraint, Grammar};
 use ferrane::llm::model::Model;
 
-use crate::args::{Residual, WeightsForm, WeightsType};
+use crate::args::{GrammarArgs, Residual, WeightsForm, WeightsType};
 use crate::error::{Error, Result};
+use crate::files;
 use ferrane::llm::decode::quantize::WeightType;
 use ferrane::llm::layout;
 
@@ -37,6 +39,24 @@ pub fn open(checkpoint: &Path, tokenizer: Option<&Path>) -> Result<Model> {
         Some(tokenizer) => Model::open_with_tokenizer(checkpoint, tokenizer)?,
         None => Model::open(checkpoint)?,
     })
+}
+
+/// The grammar of a text that has not begun, if one is given.
+pub fn constraint(model: &Model, args: &GrammarArgs) -> Result<Option<Constraint>> {
+    let text = |path: &Path| -> Result<String> {
+        String::from_utf8(files::read_text(path)?).map_err(|e| files::failed(path, e))
+    };
+    let (grammar, path) = match (&args.json_schema, &args.grammar, &args.regex) {
+        (Some(path), ..) => {
+            let schema = serde_json::from_str(&text(path)?).map_err(|e| files::failed(path, e))?;
+            (Grammar::JsonSchema(schema), path.as_path())
+        }
+        (_, Some(path), _) => (Grammar::Lark(text(path)?), path.as_path()),
+        (.., Some(regex)) => (Grammar::Regex(regex.clone()), Path::new("--regex")),
+        (None, None, None) => return Ok(None),
+    };
+    let constraint = model.grammar_tokens()?.compile(&grammar);
+    constraint.map(Some).map_err(|e| files::failed(path, e))
 }
 
 /// Checks that a window has at least one token and at most as many as a model may have positions.

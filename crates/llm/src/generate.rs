@@ -9,6 +9,7 @@ use ferrane_device::Device;
 
 use crate::config::Config;
 use crate::decode::{self, Decoder, quantize::WeightType};
+use crate::grammar::{self, Constraint};
 use crate::reference::{self, Reference};
 use crate::sample::{self, Sampler};
 use crate::stop::StopText;
@@ -32,6 +33,9 @@ pub enum Error {
     /// The sampler's options are invalid, or no logit is a number.
     #[error(transparent)]
     Sample(#[from] sample::Error),
+    /// The text cannot follow its grammar.
+    #[error(transparent)]
+    Grammar(#[from] grammar::Error),
     /// The prompt has no tokens.
     #[error("the prompt is empty and the tokenizer has no token that begins a text; give a `prompt`")]
     EmptyPrompt,
@@ -150,11 +154,14 @@ pub fn next_logits<'a>(
 }
 
 /// An iterator over the ids that follow a prompt. Each call of `next` computes one. It ends after
-/// the requested number of tokens, before a stop token, or after an error.
+/// the requested number of tokens, before a stop token, where a grammar ends, or after an error.
 pub struct Tokens<'a> {
     logits: &'a mut dyn NextLogits,
     sampler: &'a mut Sampler,
     stop: &'a [u32],
+    constraint: Option<Constraint>,
+    /// The ids that end a constrained text.
+    ends: &'a [u32],
     /// Ids that were not fed yet: the prompt, then the last token.
     feed: Vec<u32>,
     /// Whether `feed` is the prompt.
@@ -173,7 +180,22 @@ impl<'a> Tokens<'a> {
         stop: &'a [u32],
     ) -> Tokens<'a> {
         sampler.begin(prompt);
-        Tokens { logits, sampler, stop, feed: prompt.to_vec(), begins: true, left: count }
+        let (constraint, ends) = (None, &[][..]);
+        Tokens { logits, sampler, stop, constraint, ends, feed: prompt.to_vec(), begins: true, left: count }
+    }
+
+    /// The text after the prompt follows a grammar, if one is given: an id of `ends` is drawn only
+    /// where the text may end, and where nothing can follow no more id is drawn.
+    #[must_use]
+    pub fn constrained(mut self, constraint: Option<Constraint>, ends: &'a [u32]) -> Tokens<'a> {
+        self.constraint = constraint;
+        self.ends = ends;
+        self
+    }
+
+    /// Whether the text is complete by its grammar.
+    pub fn is_complete(&self) -> bool {
+        self.constraint.as_ref().is_some_and(Constraint::is_complete)
     }
 
     fn draw(&mut self) -> Result<u32, Error> {
@@ -181,7 +203,14 @@ impl<'a> Tokens<'a> {
             true => self.logits.resume(&self.feed)?,
             false => self.logits.feed(&self.feed)?,
         };
-        let token = self.sampler.sample(logits)?;
+        let mask = match &mut self.constraint {
+            Some(constraint) => Some(constraint.mask(self.ends)?),
+            None => None,
+        };
+        let token = self.sampler.sample_masked(logits, mask)?;
+        if let Some(constraint) = self.constraint.as_mut().filter(|_| !self.ends.contains(&token)) {
+            constraint.accept(token)?;
+        }
         self.sampler.accept(token);
         self.feed = vec![token];
         Ok(token)
@@ -200,6 +229,7 @@ impl Iterator for Tokens<'_> {
                 return None;
             }
             Err(_) => self.left = 0,
+            Ok(_) if self.is_complete() => self.left = 0,
             Ok(_) => {}
         }
         Some(token)
@@ -228,13 +258,15 @@ pub struct TextGenerator<'a> {
     sampler: Sampler,
     stop: Vec<u32>,
     stop_text: StopText,
+    constraint: Option<Constraint>,
 }
 
 impl<'a> TextGenerator<'a> {
     /// A generator from its parts. [`crate::model::Model::generator`] builds one for an opened
     /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
-        TextGenerator { tokenizer, logits, sampler, stop: tokenizer.stop_ids(), stop_text: StopText::default() }
+        let (stop, stop_text) = (tokenizer.stop_ids(), StopText::default());
+        TextGenerator { tokenizer, logits, sampler, stop, stop_text, constraint: None }
     }
 
     /// Adds tokens and strings that end the generated text. Of a stop string nothing is returned.
@@ -242,6 +274,14 @@ impl<'a> TextGenerator<'a> {
     pub fn stop_at(mut self, ids: &[u32], strings: &[String]) -> Self {
         self.stop.extend_from_slice(ids);
         self.stop_text = StopText::new(strings);
+        self
+    }
+
+    /// Each generated text follows the grammar of `constraint`, the state of a text that has not
+    /// begun.
+    #[must_use]
+    pub fn constrain(mut self, constraint: Constraint) -> Self {
+        self.constraint = Some(constraint);
         self
     }
 
@@ -274,6 +314,7 @@ impl<'a> TextGenerator<'a> {
         let mut stream = self.tokenizer.stream();
         let text = prompt.iter().map(|&id| stream.push(id)).collect();
         let tokens = Tokens::new(&mut *self.logits, &prompt, count, &mut self.sampler, &self.stop);
+        let tokens = tokens.constrained(self.constraint.clone(), &self.stop);
         let mut stop = self.stop_text.clone();
         stop.clear();
         Text { tokens, stream: Some(stream), stop, prompt, prompt_text: text }

@@ -39,7 +39,8 @@
 //! # Text
 //!
 //! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the
-//! logits, [`chat`] holds conversations, [`mod@evaluate`] measures the loss on given text.
+//! logits, [`grammar`] restricts the choice to texts of a JSON schema or another grammar, [`chat`]
+//! holds conversations, [`mod@evaluate`] measures the loss on given text.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -54,6 +55,7 @@ pub mod export;
 pub mod forward;
 pub mod generate;
 pub mod generation_config;
+pub mod grammar;
 pub mod kernels;
 pub mod layout;
 pub mod model;

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::decode::{self, Decoder, quantize::WeightType};
 use crate::generate::{self, NextLogits, TextGenerator};
 use crate::generation_config::{self, GenerationConfig};
+use crate::grammar::GrammarTokens;
 use crate::run_folder;
 use crate::sample::Sampler;
 use crate::tokenizer::{self, Tokenizer};
@@ -153,6 +154,17 @@ impl Model {
         }
         let weights = Weights::read(&self.weights, &self.config)?;
         Ok(self.widened.get_or_init(|| weights))
+    }
+
+    /// The tokens of the model for grammars, without those outside of [`Model::vocabulary`]. Make
+    /// them once: each call looks at the whole vocabulary.
+    ///
+    /// # Errors
+    /// [`generate::Error::Model`] without a tokenizer, [`generate::Error::Grammar`] if it is too
+    /// large.
+    pub fn grammar_tokens(&self) -> Result<GrammarTokens, generate::Error> {
+        let only = self.vocabulary.as_ref().map(Compaction::compact_to_full);
+        Ok(GrammarTokens::new(self.tokenizer()?, only)?)
     }
 
     /// The logits of the next token, on `device` or with the fp32 reference

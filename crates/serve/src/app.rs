@@ -1,18 +1,20 @@
 //! What the handlers of requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ferrane_llm::chat::{Message, Template};
+use ferrane_llm::grammar::{Constraint, Grammar, GrammarTokens};
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampling;
+use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
-use crate::reply::Head;
+use crate::reply::{Head, is_call};
 use crate::request::{Chat, Common, Prompt};
 use crate::schedule::{Client, Event, Job, OutputKind, Plan, Queue, QueueRefusal};
 
@@ -35,6 +37,8 @@ pub struct App {
     pub template: Option<Template>,
     /// Tokens that end an output.
     pub stop_ids: Vec<u32>,
+    /// The tokens of the model as grammars see them, once a request has needed them.
+    pub grammar_tokens: OnceLock<Result<GrammarTokens, ApiError>>,
     /// Sequences that wait for the model.
     pub queue: Arc<Queue>,
     pub metrics: Arc<Metrics>,
@@ -99,6 +103,46 @@ impl App {
         self.prompt_ids("messages", &Prompt::Ids(ids))
     }
 
+    /// The grammar of an answer: the format that the client asks for, or the call that it forces.
+    ///
+    /// # Errors
+    /// If the schema cannot be used, or the template has no form for calls.
+    pub fn chat_constraint(&self, chat: &Chat) -> Result<Option<Constraint>, ApiError> {
+        let Some(template) = self.template.as_ref().filter(|_| !chat.forced.is_empty()) else {
+            return self.constraint("response_format", chat.common.format.as_ref());
+        };
+        let tokenizer = self.model.tokenizer().map_err(|e| ApiError::internal(e.to_string()))?;
+        let form = template.call_form(tokenizer, &chat.tools, &chat.variables);
+        let form = form.map_err(|e| ApiError::unsupported("tool_choice", e.to_string()))?;
+        let functions = chat.tools.iter().filter_map(|tool| tool.get("function"));
+        let functions: Vec<(&str, Option<&Value>)> = functions
+            .filter_map(|function| Some((function.get("name")?.as_str()?, function.get("parameters"))))
+            .filter(|(name, _)| chat.forced.iter().any(|forced| forced == name))
+            .collect();
+        // Calls are found in the text of the answer, which must be of a form that is known.
+        let names = chat.tool_names();
+        if !functions.iter().all(|(name, _)| is_call(&names, &form.text(tokenizer, name, "{}"), name)) {
+            let message = "the chat template writes calls of tools in a form that this server does not read";
+            return Err(ApiError::unsupported("tool_choice", message));
+        }
+        self.constraint("tools", Some(&form.grammar(tokenizer, &functions)))
+    }
+
+    /// The state of a text that must follow a grammar. `param` is the field that an error names.
+    ///
+    /// # Errors
+    /// If the grammar cannot be used.
+    pub fn constraint(&self, param: &str, grammar: Option<&Grammar>) -> Result<Option<Constraint>, ApiError> {
+        let Some(grammar) = grammar else { return Ok(None) };
+        let tokens = self
+            .grammar_tokens
+            .get_or_init(|| self.model.grammar_tokens().map_err(|e| ApiError::internal(e.to_string())));
+        let constraint = tokens.as_ref().map_err(ApiError::clone)?.compile(grammar);
+        let invalid =
+            |e: ferrane_llm::grammar::Error| ApiError::invalid(param, e.to_string()).code("invalid_json_schema");
+        constraint.map(Some).map_err(invalid)
+    }
+
     /// The largest number of tokens that may follow a prompt, `wanted` if that fits.
     ///
     /// # Errors
@@ -126,6 +170,7 @@ impl App {
             logprobs,
             echo: false,
             output,
+            constraint: None,
         }
     }
 

@@ -142,6 +142,7 @@ impl Server {
             defaults,
             template: setup.template,
             stop_ids,
+            grammar_tokens: std::sync::OnceLock::new(),
             queue,
             metrics,
             created: seconds(),

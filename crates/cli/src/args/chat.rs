@@ -72,6 +72,21 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     Ok((whole(id)?, finite32(bias)?))
 }
 
+/// What the text must be.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Grammar of the text")]
+pub struct GrammarArgs {
+    /// The text is JSON that this JSON schema accepts.
+    #[arg(long, value_name = "FILE", group = "grammar_of_text")]
+    pub json_schema: Option<PathBuf>,
+    /// The text follows this grammar in the syntax of Lark.
+    #[arg(long, value_name = "FILE", group = "grammar_of_text")]
+    pub grammar: Option<PathBuf>,
+    /// The text matches this regular expression as a whole.
+    #[arg(long, value_name = "REGEX", group = "grammar_of_text", allow_hyphen_values = true)]
+    pub regex: Option<String>,
+}
+
 /// `ferrane generate`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
@@ -103,6 +118,9 @@ pub struct Generate {
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// What the continuation must be.
+    #[command(flatten)]
+    pub grammar: GrammarArgs,
 }
 
 /// `ferrane chat`.
@@ -161,4 +179,7 @@ pub struct Chat {
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// What each answer must be.
+    #[command(flatten)]
+    pub grammar: GrammarArgs,
 }

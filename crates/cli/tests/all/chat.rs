@@ -127,3 +127,16 @@ fn what_cannot_be_is_refused() {
     place.write("own.jinja", TEMPLATE);
     chat(&place, "--template own.jinja --stop x --history h", b"Hi\n").ok();
 }
+
+#[test]
+fn answers_follow_a_grammar() {
+    let place = place();
+    let both = chat(&place, "--json --regex (yes|no)!", b"Well?\nReally?\n").ok();
+    let found = answers(&both);
+    assert_eq!(found.len(), 2);
+    for answer in found {
+        assert!(["yes!", "no!"].contains(&answer["answer"].as_str().unwrap()), "{answer}");
+        assert_eq!(answer["finish"], "stop");
+    }
+    chat(&place, "--grammar none.lark", b"").refused(1, &["none.lark: no such file"]);
+}

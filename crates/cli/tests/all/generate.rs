@@ -105,3 +105,27 @@ fn the_embedded_default_in_small() {
     assert!(out.out.starts_with("One day"), "{}", out.out);
     place.run("eval --checkpoint runs/default --data runs/default/stories.txt --seq 32 --windows 2").ok();
 }
+
+#[test]
+fn the_continuation_follows_a_grammar() {
+    let place = story();
+    let schema = r#"{"type": "object", "properties": {"n": {"enum": [1, 22]}}, "required": ["n"], "additionalProperties": false}"#;
+    place.write("schema.json", schema);
+    place.write("lark.txt", "start: \" so \" (\"it\" | \"they\") \" did\"");
+    place.write("broken.txt", "start: missing");
+    place.write("no.json", "{");
+    let run = |more: &str| place.run(&format!("generate --checkpoint run --steps 60 --prompt cat {more}"));
+    let text = |more: &str| run(more).ok().out.strip_prefix("cat").unwrap().trim_end().to_string();
+    for device in ["emulator", "reference"] {
+        let json = text(&format!("--device {device} --json-schema schema.json --temperature 2"));
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!([1, 22].contains(&value["n"].as_i64().unwrap()) && value.as_object().unwrap().len() == 1, "{json}");
+    }
+    assert!([" so it did", " so they did"].contains(&text("--grammar lark.txt").as_str()));
+    assert!(["aa", "ba"].contains(&text("--regex [ab]a").as_str()));
+    run("--json-schema schema.json --regex a").refused(2, &["--json-schema", "--regex", "cannot be used with"]);
+    run("--grammar broken.txt").refused(1, &["broken.txt", "the grammar cannot be used", "missing"]);
+    run("--json-schema no.json").refused(1, &["no.json", "EOF"]);
+    run("--json-schema none.json").refused(1, &["none.json: no such file"]);
+    run("--regex (").refused(1, &["--regex", "the regular expression cannot be used"]);
+}

@@ -20,6 +20,7 @@
 //! A template is code from elsewhere. It reads only the values that it is given, and its steps and
 //! the bytes that it makes are limited ([`Error::Limit`]).
 
+mod call;
 mod find;
 mod message;
 mod python;
@@ -35,6 +36,7 @@ use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json, json};
 
+pub use call::CallForm;
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use session::{Chat, ChatAnswer, ChatOptions, Error as ChatError, Finish};
 
@@ -81,6 +83,9 @@ pub enum Error {
     /// A step of the template failed, with its line.
     #[error("the chat template failed: {0}")]
     Render(String),
+    /// The template does not write calls of tools with arguments of JSON.
+    #[error("the chat template has no form for calls of tools with arguments of JSON")]
+    NoCalls,
     /// The template exceeded its limit of steps or bytes.
     #[error("the chat template takes too long or makes too much text")]
     Limit,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::{Message, Template};
 use crate::decode;
 use crate::generate::{self, NextLogits};
+use crate::grammar::Constraint;
 use crate::model::Model;
 use crate::sample::{Sampler, Sampling};
 use crate::stop::StopText;
@@ -84,6 +85,8 @@ pub struct ChatOptions {
     pub template: Option<Template>,
     /// Variables for the template, such as `enable_thinking`.
     pub variables: Map<String, Json>,
+    /// The grammar of each answer, as the state of a text that has not begun.
+    pub constraint: Option<Constraint>,
 }
 
 /// A conversation with a model.
@@ -228,12 +231,17 @@ impl<'a> Chat<'a> {
         };
         let begun = Instant::now();
         let mut stream = tokenizer.stream();
+        // Under a grammar the answer is exactly the bytes of its tokens.
+        if options.constraint.is_some() {
+            stream = stream.continuing();
+        }
         let mut stop = StopText::new(&options.stop);
         let mut put = |piece: String, text: &mut String| {
             text.push_str(&piece);
             if piece.is_empty() { ControlFlow::Continue(()) } else { show(&piece) }
         };
-        let mut tokens = generate::Tokens::new(&mut *self.logits, &prompt, most, &mut self.sampler, &[]);
+        let tokens = generate::Tokens::new(&mut *self.logits, &prompt, most, &mut self.sampler, &[]);
+        let mut tokens = tokens.constrained(options.constraint.clone(), &self.end);
         for id in &mut tokens {
             let id = id?;
             if answer.first.is_zero() {
@@ -253,6 +261,9 @@ impl<'a> Chat<'a> {
                 answer.finish = Finish::Cancelled;
                 break;
             }
+        }
+        if answer.finish == Finish::Length && tokens.is_complete() {
+            answer.finish = Finish::Stop;
         }
         if stop.stopped().is_none() && answer.finish != Finish::Cancelled {
             let rest = stop.push(&stream.finish()) + &stop.finish();

@@ -20,6 +20,13 @@ impl<'a> Stream<'a> {
         Stream { tokenizer, held: Vec::new(), at_start: true }
     }
 
+    /// The same decoder for ids that continue a text: a space at their beginning belongs to them.
+    #[must_use]
+    pub fn continuing(mut self) -> Stream<'a> {
+        self.at_start = false;
+        self
+    }
+
     /// Appends an id and returns the text that is now complete, which may be empty. Control pieces
     /// and ids outside the vocabulary have no text. After the id [`Tokenizer::bos`] a new text
     /// starts.

@@ -12,6 +12,7 @@ mod families;
 mod formats;
 mod gguf;
 mod gradients;
+mod grammar;
 mod kernels;
 mod mlx;
 mod programs;

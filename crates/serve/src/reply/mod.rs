@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Receiver;
 pub use chat::ChatReply;
 pub use completion::{CompletionReply, ReplyForm};
 pub use stream::streamed;
+pub use tools::is_call;
 
 use crate::error::{ApiError, json_response};
 use crate::schedule::{Event, Usage};

@@ -27,6 +27,22 @@ pub enum Part {
     },
 }
 
+/// Whether a text has the call of the tool `name` and no other; `names` are those of all tools.
+pub fn is_call(names: &[String], text: &str, name: &str) -> bool {
+    let mut found = ToolText::new(names.to_vec());
+    let parts = found.push(text).into_iter().chain(found.finish());
+    let mut calls = 0;
+    let fits = |part: Part| match part {
+        // Such as an empty thought in front of the call.
+        Part::Text(_) => true,
+        Part::Call { name: called, .. } => {
+            calls += 1;
+            called == name
+        }
+    };
+    parts.into_iter().all(fits) && calls == 1
+}
+
 /// Finds the calls in an output that arrives in pieces.
 pub struct ToolText {
     /// The names of the tools that were offered.

@@ -36,6 +36,8 @@ pub struct Chat {
     pub messages: Vec<Value>,
     /// The tools that the model may call; empty: none.
     pub tools: Vec<Value>,
+    /// The functions of which the model must call one; empty: it need not.
+    pub forced: Vec<String>,
     /// Further variables of the template.
     pub variables: Map<String, Value>,
     /// Number of alternatives at each position; `None`: no log-probabilities.
@@ -56,9 +58,24 @@ impl Chat {
             Some(Value::Array(items)) => items.into_iter().enumerate().map(message).collect::<Result<_>>()?,
             Some(other) => return Err(wrong("messages", "an array of messages", &other)),
         };
-        let mut tools = tools(&mut fields)?;
-        if !tool_choice(&mut fields, &tools)? {
-            tools.clear();
+        let (mut tools, strict) = tools(&mut fields)?;
+        let forced = match tool_choice(&mut fields, &tools)? {
+            ToolChoice::Auto => Vec::new(),
+            ToolChoice::Required => names(&tools),
+            ToolChoice::Function(name) => vec![name],
+            ToolChoice::None => {
+                tools.clear();
+                Vec::new()
+            }
+        };
+        if let (Some(field), true, false) = (strict, forced.is_empty(), tools.is_empty()) {
+            let message = "`strict` is only supported with a `tool_choice` that forces a call; \
+                           the model may call with other arguments";
+            return Err(ApiError::unsupported(&field, message));
+        }
+        if !forced.is_empty() && common.format.is_some() {
+            let message = "`response_format` and a `tool_choice` that forces a call exclude each other";
+            return Err(ApiError::invalid("tool_choice", message));
         }
         let logprobs = fields.flag("logprobs")?;
         let top = fields.count("top_logprobs", 0..=TOP_LOGPROBS)?;
@@ -89,6 +106,7 @@ impl Chat {
             common,
             messages,
             tools,
+            forced,
             variables,
             logprobs: logprobs.then_some(top.unwrap_or(0) as usize),
             max_tokens: newer.or(older).map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX)),
@@ -97,10 +115,25 @@ impl Chat {
 }
 
 impl Chat {
-    /// The names of the tools that are offered.
+    /// The names of the tools of which the answer may have calls. An answer in a format has none.
     pub fn tool_names(&self) -> Vec<String> {
-        self.tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).map(str::to_string).collect()
+        if self.common.format.is_some() { Vec::new() } else { names(&self.tools) }
     }
+}
+
+fn names(tools: &[Value]) -> Vec<String> {
+    tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).map(str::to_string).collect()
+}
+
+/// What a request says about calls of tools.
+enum ToolChoice {
+    None,
+    /// The model decides.
+    Auto,
+    /// The model calls one of the tools.
+    Required,
+    /// The model calls this one.
+    Function(String),
 }
 
 fn modalities(fields: &mut Fields) -> Result<()> {
@@ -218,10 +251,11 @@ fn function_type(fields: &mut Fields) -> Result<()> {
     }
 }
 
-/// The tools that a request offers.
-fn tools(fields: &mut Fields) -> Result<Vec<Value>> {
+/// The tools that a request offers, and the field of the first one that is `strict`.
+fn tools(fields: &mut Fields) -> Result<(Vec<Value>, Option<String>)> {
+    let mut strict = None;
     let items = match fields.value("tools") {
-        None => return Ok(Vec::new()),
+        None => return Ok((Vec::new(), None)),
         Some(Value::Array(items)) => items,
         Some(other) => return Err(wrong("tools", "an array", &other)),
     };
@@ -252,37 +286,49 @@ fn tools(fields: &mut Fields) -> Result<Vec<Value>> {
             Some(other) => return Err(wrong(&function.name("parameters"), "an object (a JSON schema)", &other)),
         }
         if function.flag("strict")? {
-            let message = "`strict` is not supported by this server; the model may call with other arguments";
-            return Err(ApiError::unsupported(&function.name("strict"), message));
+            strict.get_or_insert_with(|| function.name("strict"));
         }
         function.end()?;
         Ok(json!({"type": "function", "function": offered}))
     };
-    items.into_iter().enumerate().map(tool).collect()
+    let tools = items.into_iter().enumerate().map(tool).collect::<Result<_>>()?;
+    Ok((tools, strict))
 }
 
-/// Whether the model may call tools.
-fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<bool> {
-    let Some(value) = fields.value("tool_choice") else { return Ok(true) };
+fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice> {
+    let Some(value) = fields.value("tool_choice") else { return Ok(ToolChoice::Auto) };
     if tools.is_empty() {
         return Err(ApiError::invalid("tool_choice", "`tool_choice` is only allowed with `tools`"));
     }
     match value.as_str() {
-        Some("auto") => return Ok(true),
-        Some("none") => return Ok(false),
-        Some("required") => {}
+        Some("auto") => return Ok(ToolChoice::Auto),
+        Some("none") => return Ok(ToolChoice::None),
+        Some("required") => return Ok(ToolChoice::Required),
         _ if value.is_object() => {}
         _ => {
             let message = "`tool_choice` must be none, auto, required, or an object that names a function";
             return Err(ApiError::invalid("tool_choice", message));
         }
     }
-    let message = "a `tool_choice` that forces a call is not supported by this server; use auto or none";
-    Err(ApiError::unsupported("tool_choice", message))
+    let mut choice = Fields::of("tool_choice", value)?;
+    function_type(&mut choice)?;
+    let path = choice.name("function");
+    let function = choice.value("function").ok_or_else(|| choice.missing("function"))?;
+    choice.end()?;
+    let mut function = Fields::of(&path, function)?;
+    let name = function.required_text("name")?;
+    if !names(tools).contains(&name) {
+        let message = format!("`{name}` is none of the functions in `tools`");
+        return Err(ApiError::invalid(&function.name("name"), message));
+    }
+    function.end()?;
+    Ok(ToolChoice::Function(name))
 }
 
 #[cfg(test)]
 mod tests {
+    use ferrane_llm::grammar::Grammar;
+
     use super::*;
 
     fn read(more: Value) -> Result<Chat> {
@@ -313,9 +359,50 @@ mod tests {
         let tool = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]);
         assert_eq!(read(json!({"tools": tool})).unwrap().tools.len(), 1);
         assert!(read(json!({"tools": tool, "tool_choice": "none"})).unwrap().tools.is_empty());
-        let named = json!({"type": "function", "function": {"name": "f"}});
-        for choice in [json!("required"), named, json!("maybe"), json!(1)] {
+        let named = |name| json!({"type": "function", "function": {"name": name}});
+        for choice in [json!("required"), named("f")] {
+            let chat = read(json!({"tools": tool, "tool_choice": choice})).unwrap();
+            assert_eq!((chat.forced, chat.tools.len()), (vec!["f".to_string()], 1));
+        }
+        for choice in [named("g"), json!({"type": "function"}), json!("maybe"), json!(1)] {
             assert!(read(json!({"tools": tool, "tool_choice": choice})).is_err(), "{choice}");
+        }
+        // Only a call that is forced can be held to its schema.
+        let strict = json!([{"type": "function", "function": {"name": "f", "strict": true}}]);
+        let free = read(json!({"tools": strict})).unwrap_err();
+        assert_eq!(free.param.as_deref(), Some("tools.0.function.strict"));
+        assert!(read(json!({"tools": strict, "tool_choice": "required"})).is_ok());
+        assert!(read(json!({"tools": strict, "tool_choice": "none"})).is_ok());
+        let format = json!({"type": "json_object"});
+        assert!(read(json!({"tools": tool, "tool_choice": "required", "response_format": format})).is_err());
+        // An answer in a format has no calls.
+        assert!(read(json!({"tools": tool, "response_format": format})).unwrap().tool_names().is_empty());
+    }
+
+    #[test]
+    fn formats_are_grammars() {
+        let format = |format: Value| read(json!({"response_format": format})).map(|chat| chat.common.format);
+        assert_eq!(format(json!({"type": "text"})).unwrap(), None);
+        assert_eq!(format(json!({"type": "json_object"})).unwrap(), Some(Grammar::JsonObject));
+        let schema = json!({"type": "object"});
+        let described = |more: Value| {
+            let mut described = json!({"name": "s", "schema": schema, "strict": true, "description": "d"});
+            described.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"type": "json_schema", "json_schema": described})
+        };
+        assert_eq!(format(described(json!({}))).unwrap(), Some(Grammar::JsonSchema(schema.clone())));
+        for (wrong, param) in [
+            (json!({"type": "xml"}), "response_format.type"),
+            (json!({"type": "json_schema"}), "response_format.json_schema"),
+            (json!({"type": "json_object", "schema": {}}), "response_format.schema"),
+            (described(json!({"name": "a b"})), "response_format.json_schema.name"),
+            (described(json!({"name": null})), "response_format.json_schema.name"),
+            (described(json!({"schema": [1]})), "response_format.json_schema.schema"),
+            (described(json!({"schema": null})), "response_format.json_schema.schema"),
+            (described(json!({"strict": 1})), "response_format.json_schema.strict"),
+            (described(json!({"x": 1})), "response_format.json_schema.x"),
+        ] {
+            assert_eq!(format(wrong.clone()).unwrap_err().param.as_deref(), Some(param), "{wrong}");
         }
     }
 

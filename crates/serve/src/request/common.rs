@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
+use ferrane_llm::grammar::Grammar;
 use ferrane_llm::sample::Sampling;
 use serde_json::Value;
 
@@ -42,6 +43,8 @@ pub struct Common {
     pub include_usage: bool,
     /// Whether tokens that end the output are generated as others are.
     pub ignore_eos: bool,
+    /// What the output must be; `None`: any text.
+    pub format: Option<Grammar>,
 }
 
 impl Common {
@@ -74,8 +77,8 @@ impl Common {
             stream,
             include_usage: stream_options(fields, stream)?,
             ignore_eos: fields.flag("ignore_eos")?,
+            format: response_format(fields)?,
         };
-        response_format(fields)?;
         fields.harmless(&HARMLESS);
         Ok(common)
     }
@@ -150,19 +153,40 @@ fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool> {
     Ok(usage)
 }
 
-/// The formats of replies: only free text, so far.
-fn response_format(fields: &mut Fields) -> Result<()> {
-    let Some(value) = fields.value("response_format") else { return Ok(()) };
+/// The format of a reply. A schema holds whether or not it is `strict`.
+fn response_format(fields: &mut Fields) -> Result<Option<Grammar>> {
+    let Some(value) = fields.value("response_format") else { return Ok(None) };
     let mut format = Fields::of("response_format", value)?;
-    match format.required_text("type")?.as_str() {
-        "text" => format.end(),
-        kind @ ("json_object" | "json_schema") => Err(ApiError::unsupported(
-            "response_format",
-            format!("`response_format` of type `{kind}` is not supported by this server"),
-        )),
-        other => Err(ApiError::invalid(
-            "response_format.type",
-            format!("`{other}` is not a type of formats; known are text, json_object and json_schema"),
-        )),
+    let grammar = match format.required_text("type")?.as_str() {
+        "text" => None,
+        "json_object" => Some(Grammar::JsonObject),
+        "json_schema" => Some(json_schema(&mut format)?),
+        other => {
+            let message = format!("`{other}` is not a type of formats; known are text, json_object and json_schema");
+            return Err(ApiError::invalid("response_format.type", message));
+        }
+    };
+    format.end()?;
+    Ok(grammar)
+}
+
+fn json_schema(format: &mut Fields) -> Result<Grammar> {
+    let path = format.name("json_schema");
+    let value = format.value("json_schema").ok_or_else(|| format.missing("json_schema"))?;
+    let mut fields = Fields::of(&path, value)?;
+    let name = fields.required_text("name")?;
+    let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(known) {
+        let message = format!("`{name}` is not a name of a schema: 1 to 64 letters, digits, `_` or `-`");
+        return Err(ApiError::invalid(&fields.name("name"), message));
     }
+    fields.text("description")?;
+    fields.flag("strict")?;
+    let schema = match fields.value("schema") {
+        Some(schema @ Value::Object(_)) => schema,
+        Some(other) => return Err(wrong(&fields.name("schema"), "an object (a JSON schema)", &other)),
+        None => return Err(fields.missing("schema")),
+    };
+    fields.end()?;
+    Ok(Grammar::JsonSchema(schema))
 }

@@ -44,6 +44,7 @@ pub async fn embeddings(
         logprobs: None,
         echo: false,
         output: OutputKind::Hidden,
+        constraint: None,
     };
     let mut events = app.submit(&client, prompts, plan, 1)?;
     let mut vectors = vec![Value::Null; count];

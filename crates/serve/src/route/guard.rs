@@ -18,8 +18,18 @@ use crate::schedule::Client;
 pub struct Peer(pub IpAddr);
 
 /// The endpoints that are counted by name.
-const ENDPOINTS: [&str; 7] =
-    ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/metrics", "/health", "/"];
+const ENDPOINTS: [&str; 10] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/models",
+    "/tokenize",
+    "/detokenize",
+    "/tokenizer_info",
+    "/metrics",
+    "/health",
+    "/",
+];
 
 pub async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let path = request.uri().path();

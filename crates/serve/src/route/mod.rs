@@ -6,6 +6,7 @@ mod completions;
 mod embeddings;
 mod guard;
 mod page;
+mod tokenize;
 
 use std::sync::Arc;
 
@@ -33,6 +34,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(models))
         .route("/v1/models/{name}", get(model))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
+        .route("/tokenizer_info", get(tokenize::info))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/", get(page::page))

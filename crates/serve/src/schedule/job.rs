@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ferrane_llm::grammar::Constraint;
 use ferrane_llm::sample::{LogProbs, Sampling};
 use tokio::sync::mpsc::Sender;
 
@@ -25,6 +26,8 @@ pub struct Plan {
     pub echo: bool,
     /// What the output is.
     pub output: OutputKind,
+    /// The grammar of the output, as the state of a text that has not begun.
+    pub constraint: Option<Constraint>,
 }
 
 /// What the output of a sequence is.
@@ -151,6 +154,7 @@ impl Job {
             logprobs: None,
             echo: false,
             output: OutputKind::Answer,
+            constraint: None,
         };
         let now = Instant::now();
         let deadline = now + std::time::Duration::from_secs(60);

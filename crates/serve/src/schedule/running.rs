@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use ferrane_llm::grammar::{self, Constraint};
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::{Sampler, Sampling, log_probs};
 use tokio::sync::mpsc::error::TrySendError;
@@ -21,6 +22,7 @@ pub struct Running<'a> {
     /// Number of leading tokens that the slot holds.
     pub fed: usize,
     sampler: Sampler,
+    constraint: Option<Constraint>,
     text: OutputText<'a>,
     generated: usize,
     reused: Option<usize>,
@@ -66,6 +68,10 @@ impl<'a> Running<'a> {
         let continues = job.plan.output == OutputKind::Continuation;
         let prompt = job.prompt.iter().filter(|_| continues);
         let chars: Vec<usize> = prompt.map(|&id| stream.push(id).chars().count()).collect();
+        // Under a grammar the output is exactly the bytes of its tokens.
+        if job.plan.constraint.is_some() {
+            stream = stream.continuing();
+        }
         let seed = job.plan.sampling.seed.map(|seed| seed.wrapping_add(job.choice as u64));
         let mut sampler = match Sampler::new(&Sampling { seed, ..job.plan.sampling.clone() }) {
             Ok(sampler) => sampler,
@@ -82,6 +88,7 @@ impl<'a> Running<'a> {
             tokens: job.prompt.clone(),
             fed: 0,
             sampler,
+            constraint: job.plan.constraint.clone(),
             text: OutputText::new(stream, &job.plan.stop),
             generated: 0,
             reused: None,
@@ -167,17 +174,22 @@ impl<'a> Running<'a> {
         if self.job.plan.max_tokens == 0 {
             return self.ends(FinishReason::Length);
         }
-        match self.sampler.sample(logits) {
-            Ok(id) => self.take(id, logits, metrics),
-            Err(error) => {
-                self.failed = true;
-                self.outbox.push_back(Event::Failed(ApiError::internal(error.to_string())));
-            }
+        if let Err(error) = self.draw(logits).and_then(|id| self.take(id, logits, metrics)) {
+            self.failed = true;
+            self.outbox.push_back(Event::Failed(error));
         }
     }
 
+    fn draw(&mut self, logits: &[f32]) -> Result<u32, ApiError> {
+        let mask = match &mut self.constraint {
+            Some(constraint) => Some(constraint.mask(&self.job.plan.stop_ids).map_err(refused)?),
+            None => None,
+        };
+        self.sampler.sample_masked(logits, mask).map_err(|e| ApiError::internal(e.to_string()))
+    }
+
     /// Takes a token that was drawn.
-    fn take(&mut self, id: u32, logits: &[f32], metrics: &Metrics) {
+    fn take(&mut self, id: u32, logits: &[f32], metrics: &Metrics) -> Result<(), ApiError> {
         let now = Instant::now();
         let time = if self.generated == 0 { &metrics.first_token } else { &metrics.next_token };
         time.observe(now.saturating_duration_since(self.last).as_secs_f64());
@@ -186,9 +198,17 @@ impl<'a> Running<'a> {
         metrics.generated_tokens.inc();
         let plan = &self.job.plan;
         if plan.stop_ids.contains(&id) {
+            // A completion lists the token that ends it, so that log-probabilities of an echoed
+            // prompt are always followed by that of one more token.
+            let listed = plan.logprobs.filter(|_| plan.output == OutputKind::Continuation);
+            self.scored.extend(listed.map(|top| Scored { id, chars: 0, probs: log_probs(logits, id, top) }));
             let text = self.text.finish();
-            self.emit(text);
-            return self.ends(FinishReason::Stop);
+            self.emit_all(text);
+            self.ends(FinishReason::Stop);
+            return Ok(());
+        }
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id).map_err(refused)?;
         }
         self.sampler.accept(id);
         self.tokens.push(id);
@@ -196,24 +216,33 @@ impl<'a> Running<'a> {
         if let Some(top) = plan.logprobs {
             self.scored.push(Scored { id, chars, probs: log_probs(logits, id, top) });
         }
-        if stopped {
-            self.emit(text);
-            return self.ends(FinishReason::Stop);
-        }
-        let full = self.generated >= plan.max_tokens;
-        if full {
+        let complete = self.constraint.as_ref().is_some_and(Constraint::is_complete);
+        let finish = match self.generated >= plan.max_tokens {
+            _ if stopped || complete => Some(FinishReason::Stop),
+            true => Some(FinishReason::Length),
+            false => None,
+        };
+        if finish.is_some() && !stopped {
             text += &self.text.finish();
+            self.emit_all(text);
+        } else {
+            self.emit(text);
         }
-        self.emit(text);
-        if full {
-            self.ends(FinishReason::Length);
-        }
+        finish.into_iter().for_each(|finish| self.ends(finish));
+        Ok(())
     }
 
     /// Outputs a text with the tokens that were held back until it was certain.
     fn emit(&mut self, text: String) {
         if !text.is_empty() {
-            let tokens = std::mem::take(&mut self.scored);
+            self.emit_all(text);
+        }
+    }
+
+    /// As [`Running::emit`], also the tokens that have no text, such as control tokens.
+    fn emit_all(&mut self, text: String) {
+        let tokens = std::mem::take(&mut self.scored);
+        if !(text.is_empty() && tokens.is_empty()) {
             self.outbox.push_back(Event::Piece { choice: self.job.choice, text, tokens });
         }
     }
@@ -221,11 +250,6 @@ impl<'a> Running<'a> {
     fn ends(&mut self, finish: FinishReason) {
         let choice = self.job.choice;
         if self.finish.replace(finish).is_none() {
-            if finish == FinishReason::Length && !self.scored.is_empty() {
-                // Tokens without text, such as control tokens, count as well.
-                let tokens = std::mem::take(&mut self.scored);
-                self.outbox.push_back(Event::Piece { choice, text: String::new(), tokens });
-            }
             let (prompt, generated) = (self.job.prompt.len(), self.generated);
             let usage = Usage { prompt, generated, reused: self.reused.unwrap_or(0) };
             self.outbox.push_back(Event::End { choice, finish, usage });
@@ -250,4 +274,9 @@ impl<'a> Running<'a> {
             _ => Progress::Done,
         }
     }
+}
+
+/// The error of a text that cannot follow its grammar.
+fn refused(error: grammar::Error) -> ApiError {
+    ApiError::malformed(error.to_string()).code("grammar")
 }

@@ -2,6 +2,7 @@
 
 mod common;
 mod endpoints;
+mod formats;
 mod limits;
 mod malformed;
 mod scripted;
