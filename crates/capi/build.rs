@@ -14,6 +14,10 @@ fn main() {
         }
         Ok("macos") => println!("cargo:rustc-cdylib-link-arg=-Wl,-install_name,@rpath/libferrane.{ABI}.dylib"),
         Ok("windows") => {}
-        _ => println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libferrane.so.{ABI}"),
+        _ => {
+            println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libferrane.so.{ABI}");
+            // A dependency has C functions of its own, which programs must not find here.
+            println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs=ALL");
+        }
     }
 }

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Runs EleutherAI's lm-eval against `ferrane serve`, once for each device, and prints the scores side by side. The tasks and
-# their data are in scripts/serve/lm_eval: pairs of sentences of which one is right, and the perplexity of short stories.
+# Runs EleutherAI's lm-eval against `ferrane serve`, once for each device, and prints the scores
+# side by side. The tasks and their data are in scripts/serve/lm_eval: pairs of sentences of which
+# one is right, and the perplexity of short stories.
 #
 #   python3 -m venv venv && venv/bin/pip install 'lm-eval[api]==0.4.13'
-#   scripts/serve/lm_eval.sh MODEL [DEVICE…]     # default: reference and 'emulator?numerics=hardware'
+#   scripts/serve/lm_eval.sh MODEL [DEVICE…]
 #
-# FERRANE names the command (default target/release/ferrane), LM_EVAL the harness (default venv/bin/lm_eval), TASKS the tasks,
-# a list with commas; SERVE has further options of `ferrane serve`.
+# The default devices are the fp32 reference and 'emulator?numerics=hardware'.
+#
+# FERRANE names the command (default target/release/ferrane), LM_EVAL the harness (default
+# venv/bin/lm_eval), TASKS the tasks, a list with commas; SERVE has further options of `ferrane
+# serve`.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +23,7 @@ work=$(mktemp -d)
 server=
 trap 'if [ -n "$server" ]; then kill "$server" || true; fi; rm -rf "$work"' EXIT
 
-# The harness looks for data and models online unless told not to.
+# The harness looks for data and models online unless these variables forbid it.
 export HF_HOME=$work/hf HF_DATASETS_OFFLINE=1 HF_HUB_OFFLINE=1 OPENAI_API_KEY=none
 cd "$here/lm_eval"
 count=0

@@ -32,9 +32,9 @@
 //! may end. Where it must end, [`Constraint::is_complete`] is true, and no such token is needed.
 //!
 //! A grammar may come from anywhere. The bytes of a grammar, the steps of compiling it and those of
-//! each mask are limited; references out of a schema are refused, and so is a keyword of JSON Schema
-//! that is not known. Spaces between the tokens of JSON are limited, too, because a model may write
-//! nothing else: one space, or the end of a line and its indentation.
+//! each mask are limited; references out of a schema are refused, and so is a keyword of JSON
+//! Schema that is not known. Spaces between the tokens of JSON are limited, too, because a model
+//! may write nothing else: one space, or the end of a line and its indentation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +46,11 @@ use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::{Value, json};
 
 use crate::tokenizer::Tokenizer;
+
+/// The stack of a compilation; the system gives memory only to the part that is used.
+const STACK: usize = 256 << 20;
+/// The most values in a JSON schema.
+const MOST_VALUES: usize = 4096;
 
 /// Bytes of a grammar's text, and of a schema's.
 const LONGEST: usize = 256 << 10;
@@ -66,7 +71,7 @@ pub enum Error {
     Grammar {
         /// What the grammar is, in words.
         kind: &'static str,
-        /// The mistake.
+        /// The first mistake, as the parser of grammars reports it.
         message: String,
     },
     /// The vocabulary has more bytes than a tree of tokens can hold.
@@ -118,6 +123,9 @@ impl Grammar {
             Grammar::JsonObject => Ok(TopLevelGrammar::from_json_schema(json_options(json!({"type": "object"})))),
             Grammar::JsonSchema(schema) if schema.is_object() => {
                 checked(&schema.to_string())?;
+                if count(schema) > MOST_VALUES {
+                    return Err(self.error(format!("it has more than {MOST_VALUES} values")));
+                }
                 Ok(TopLevelGrammar::from_json_schema(json_options(schema.clone())))
             }
             Grammar::JsonSchema(_) => Err(self.error("a schema is an object of JSON")),
@@ -125,6 +133,16 @@ impl Grammar {
             Grammar::Lark(text) => checked(text).map(|()| TopLevelGrammar::from_lark(text.clone())),
         }
     }
+}
+
+/// The number of values in a value, itself included.
+fn count(value: &Value) -> usize {
+    let parts: usize = match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(entries) => entries.values().map(count).sum(),
+        _ => 0,
+    };
+    parts + 1
 }
 
 /// A schema with the options of its compilation, which are a member of the schema.
@@ -190,6 +208,16 @@ impl GrammarTokens {
     /// # Errors
     /// [`Error::Grammar`].
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, Error> {
+        // The compiler's recursion is as deep as a schema has properties, one after the other.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let compiled = thread.spawn_scoped(scope, || self.compile_here(grammar));
+            let compiled = compiled.map_err(|e| grammar.error(format!("no thread can be started: {e}")))?;
+            compiled.join().unwrap_or_else(|_| Err(grammar.error("the compiler of grammars failed")))
+        })
+    }
+
+    fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, Error> {
         let parser = self.factory.create_parser(grammar.lowered()?);
         let parser = parser.map_err(|e| grammar.error(reworded(&format!("{e:#}"))))?;
         let matcher = Matcher::new(Ok(parser));
@@ -214,7 +242,7 @@ fn reworded(message: &str) -> String {
     ];
     let found = known.into_iter().find(|(part, _)| message.contains(part));
     // What follows is the library's own state.
-    let own = message.split("\n<").next().unwrap_or(message).trim();
+    let own = message.split("\n<").next().unwrap_or(message).trim().trim_start_matches("panic: ");
     found.map_or(own, |(_, text)| text).to_string()
 }
 

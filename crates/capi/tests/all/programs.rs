@@ -105,8 +105,12 @@ fn symbols_are_those_of_the_header() {
         };
         listed.lines().filter_map(name).collect()
     };
+    // macOS has no option that hides the functions of a dependency.
+    let own = |names: BTreeSet<String>| -> BTreeSet<String> {
+        names.into_iter().filter(|name| !(cfg!(target_vendor = "apple") && name.starts_with("llg_"))).collect()
+    };
     let dynamic: &[&str] = if cfg!(target_vendor = "apple") { &["-gU"] } else { &["-D", "--defined-only"] };
-    assert_eq!(symbols(dynamic, shared()), functions);
+    assert_eq!(own(symbols(dynamic, shared())), functions);
     // A static library also exports the symbols of its dependencies.
     let held = symbols(&["-g", "--defined-only"], archive());
     assert!(functions.is_subset(&held));

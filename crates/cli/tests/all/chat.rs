@@ -15,7 +15,7 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
                         {% if shout %}!{% endif %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A model of 258 ids and 64 positions in the folder `bot`.
-fn place() -> Place {
+pub fn place() -> Place {
     let place = Place::new();
     place.model("made", 258);
     let config = config::read(&place.path("made/config.json")).unwrap();

@@ -29,16 +29,17 @@ fn what_is_written_is_what_was_measured() {
         let tensors = found["tensors"].as_array().unwrap();
         let w2 = tensors.iter().find(|tensor| tensor["name"] == "layers.0.w2").unwrap();
         assert!(w2["weight_error"].as_f64().unwrap() > 0.0 && w2["product_error"].as_f64().unwrap() > 0.0, "{w2}");
-        assert!(found["bytes"].as_u64() < found["fp16_bytes"].as_u64(), "{form}");
-        // Again, from the folder: nothing changes any more.
+        // [16, 32]; the other matrices have rows of 16, which are no whole blocks.
+        assert!(w2["bytes"].as_u64().unwrap() < 2 * 16 * 32, "{form}: {w2}");
+        // Again, from the folder: nothing changes any more. The loss is another one, because a
+        // run's map of the ids that its text has is not part of the folder.
         let again = json(&place, &format!("quantize {form} -o again --force --weights {form} {texts} --json"));
-        assert_eq!(&again["perplexity"]["before"], after, "{form}");
         assert_eq!(again["perplexity"]["after"], again["perplexity"]["before"], "{form}");
     }
     let text = place.run("generate --checkpoint palette4 --prompt cat --steps 20");
     assert_eq!(text.code, Some(0), "{}", text.err);
     let table = place.run("quantize run -o table --weights palette6 --tensors");
-    for needle in ["layers.0.wq", "embed", "bits a weight", "instead of"] {
+    for needle in ["layers.0.wq", "bits a weight", "instead of"] {
         assert!(table.out.contains(needle), "{}", table.out);
     }
 }

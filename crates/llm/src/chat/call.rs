@@ -1,7 +1,7 @@
 //! How a chat template writes the call of a tool, as a grammar that forces one.
 //!
-//! A template has no description of its calls, but it writes them: a conversation is rendered with a
-//! call whose name and argument occur nowhere else, and what stands around them is the form.
+//! A template has no description of its calls, but it writes them: a conversation is rendered with
+//! a call whose name and argument occur nowhere else, and what stands around them is the form.
 
 use serde_json::{Map, Value as Json, json};
 

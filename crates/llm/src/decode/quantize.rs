@@ -115,8 +115,8 @@ pub enum HostMatrix {
 }
 
 impl HostMatrix {
-    /// Reads and rounds a matrix of the weights, `[rows, cols]`, on the threads of the pool; to int8
-    /// for [`WeightType::Int4`].
+    /// Reads and rounds a matrix of the weights, `[rows, cols]`, on the threads of the pool; to
+    /// int8 for [`WeightType::Int4`].
     ///
     /// # Errors
     /// [`Error::Weights`] if the source has no such matrix; [`Error::Quantize`] if [`quantize_row`]

@@ -13,7 +13,7 @@
 use half::f16;
 use rayon::prelude::*;
 
-use super::grid::{self, Grid};
+use super::grid::{self, LevelGrid};
 use super::palette;
 
 /// Smallest block that replaces one that does not divide a row; below, the row is one block.
@@ -232,12 +232,14 @@ impl Levels {
         };
         match self {
             Levels::Symmetric(scales) => {
-                let grids = scales[blocks].iter().map(|scale| Grid { scale: scale.to_f32(), bias: 0.0, low, high });
+                let grids =
+                    scales[blocks].iter().map(|scale| LevelGrid { scale: scale.to_f32(), bias: 0.0, low, high });
                 RowLevels::Grids(block, grids.collect())
             }
             Levels::Affine(scales, biases) => {
                 let pairs = scales[blocks.clone()].iter().zip(&biases[blocks]);
-                let grid = |(scale, bias): (&f16, &f16)| Grid { scale: scale.to_f32(), bias: bias.to_f32(), low, high };
+                let grid =
+                    |(scale, bias): (&f16, &f16)| LevelGrid { scale: scale.to_f32(), bias: bias.to_f32(), low, high };
                 RowLevels::Grids(block, pairs.map(grid).collect())
             }
             Levels::Palette(entries) => {
@@ -259,7 +261,7 @@ impl Levels {
 /// The levels of one row.
 pub(super) enum RowLevels {
     /// The number of values in a block, and the levels of each.
-    Grids(usize, Vec<Grid>),
+    Grids(usize, Vec<LevelGrid>),
     /// The entries of a palette, ascending.
     Palette(Vec<f32>),
 }

@@ -43,7 +43,7 @@ pub enum Error {
         /// What the format lacks, and what to do.
         reason: String,
     },
-    /// The target exists.
+    /// A file or folder has the name of the output, and may not be replaced.
     #[error("{}: exists already", .0.display())]
     Exists(PathBuf),
     /// The target is the model that is read, or a folder around it.
@@ -57,7 +57,7 @@ pub enum Error {
         /// The cause, as the system reports it.
         source: std::io::Error,
     },
-    /// The caller stopped.
+    /// The caller's `progress` returned false; nothing was written.
     #[error("stopped; nothing is written")]
     Cancelled,
 }

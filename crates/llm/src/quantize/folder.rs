@@ -57,8 +57,8 @@ impl QuantizedModel {
     ///
     /// # Errors
     /// [`Error::Exists`] unless `overwrite` is set, [`Error::Source`] if the target is or contains
-    /// the source, [`Error::Config`] and [`Error::Unwritable`] for a model that no family of Hugging
-    /// Face is like, [`Error::Io`]. The target is then as it was.
+    /// the source, [`Error::Config`] and [`Error::Unwritable`] for a model that no family of
+    /// Hugging Face is like, [`Error::Io`]. The target is then as it was.
     pub fn write_folder(
         &self,
         config: &Config,

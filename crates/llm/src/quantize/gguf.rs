@@ -33,8 +33,8 @@ impl QuantizedModel {
     /// read from. `weights` are those that [`super::quantize`] left.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] for palettes, [`Error::Exists`], [`Error::Source`] and [`Error::Gguf`].
-    /// The target is then as it was.
+    /// [`Error::Unwritable`] for palettes, [`Error::Exists`], [`Error::Source`] and
+    /// [`Error::Gguf`]. The target is then as it was.
     pub fn write_gguf(
         &self,
         config: &Config,

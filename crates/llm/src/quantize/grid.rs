@@ -13,14 +13,14 @@ const REFINEMENTS: usize = 3;
 
 /// Equidistant levels, `scale · code + bias`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Grid {
+pub(super) struct LevelGrid {
     pub(super) scale: f32,
     pub(super) bias: f32,
     pub(super) low: i32,
     pub(super) high: i32,
 }
 
-impl Grid {
+impl LevelGrid {
     /// The code of the nearest level, ties to even; 0 without a scale.
     #[inline]
     pub(super) fn nearest(self, value: f32) -> i32 {
@@ -83,7 +83,7 @@ fn extreme(values: &[f32]) -> f32 {
 pub(super) fn fit_scale(values: &[f32], weights: Option<&[f32]>, bits: u32) -> f16 {
     let (low, high) = signed(bits);
     let extreme = extreme(values);
-    let grid = |scale: f16| Grid { scale: scale.to_f32(), bias: 0.0, low, high };
+    let grid = |scale: f16| LevelGrid { scale: scale.to_f32(), bias: 0.0, low, high };
     if bits == 8 {
         return f16::from_f32(extreme.abs() / high as f32);
     }
@@ -125,7 +125,7 @@ pub(super) fn exact_scale(values: &[f32], bits: u32) -> Option<f16> {
     // A code that only one side has.
     let scales = positive.chain((low < -high).then(|| extreme / low as f32));
     scales.filter(|scale| f16::from_f32(*scale).to_f32() == *scale).find_map(|scale| {
-        let grid = Grid { scale, bias: 0.0, low, high };
+        let grid = LevelGrid { scale, bias: 0.0, low, high };
         grid.is_exact(values).then_some(f16::from_f32(scale))
     })
 }
@@ -138,7 +138,7 @@ fn range(values: &[f32]) -> (f32, f32) {
 /// Scale and bias of codes from 0 on for a block.
 pub(super) fn fit_affine(values: &[f32], weights: Option<&[f32]>, bits: u32) -> (f16, f16) {
     let ((low, high), most) = (range(values), (1 << bits) - 1);
-    let grid = |scale: f16, bias: f16| Grid { scale: scale.to_f32(), bias: bias.to_f32(), low: 0, high: most };
+    let grid = |scale: f16, bias: f16| LevelGrid { scale: scale.to_f32(), bias: bias.to_f32(), low: 0, high: most };
     let middle = (low + high) / 2.0;
     let mut best = Best { error: f64::INFINITY, candidate: (f16::ZERO, f16::from_f32(middle)) };
     let error = |(scale, bias): (f16, f16)| grid(scale, bias).error(values, weights);
@@ -190,7 +190,7 @@ pub(super) fn exact_affine(values: &[f32], bits: u32) -> Option<(f16, f16)> {
         let scale = f16::from_f32((high - low) / steps as f32);
         (0..=most - steps).find_map(|first| {
             let bias = f16::from_f32(low - scale.to_f32() * first as f32);
-            let grid = Grid { scale: scale.to_f32(), bias: bias.to_f32(), low: 0, high: most };
+            let grid = LevelGrid { scale: scale.to_f32(), bias: bias.to_f32(), low: 0, high: most };
             (grid.scale > 0.0 && grid.is_exact(values)).then_some((scale, bias))
         })
     })

@@ -4,8 +4,8 @@ use crate::config::{Config, RopeStyle};
 use crate::weights::Weights;
 
 /// Brings a model into the form in which Hugging Face stores it, without changing what it computes:
-/// pairs of the rotation are half a head apart, and the factor on the residual branches, if any, is
-/// part of the weights. Without effect on a model that has this form.
+/// pairs of the rotation are at a distance of half a head, and the factor on the residual branches,
+/// if any, is part of the weights. Without effect on a model that has this form.
 pub fn prepare(config: &mut Config, weights: &mut Weights) {
     if config.rope.style == RopeStyle::Interleaved {
         // The elements beyond the rotated ones keep their places.

@@ -130,7 +130,7 @@ fn name(slot: Slot, form: LayerForm) -> String {
     format!("model.layers.{index}.{suffix}")
 }
 
-/// A quantized matrix.
+/// A matrix in a form that needs tensors in addition to its codes.
 enum Quantized<'a> {
     Mlx(mlx::Matrix<'a>),
     Palette(palette::Matrix<'a>),

@@ -109,8 +109,9 @@ fn perplexity_of_the_stories_checkpoint() {
     for form in [QuantizedForm::Palette4, QuantizedForm::Palette6] {
         let (without, with) = (of(form, &[]), of(form, &calibration));
         assert!(with < without, "{form:?}: {with} with calibration, {without} without");
-        // Palettes of 4 bits are worse than Q4_0 here (docs/quantization.md): they are 4 bits in the
-        // down projections too, and 16 values serve 2048 weights. 12.2 % over fp32 was measured.
+        // Palettes of 4 bits are worse than Q4_0 here (docs/quantization.md): they are 4 bits in
+        // the down projections too, and 16 values serve 2048 weights. 12.2 % over fp32 was
+        // measured.
         let bound = if form == QuantizedForm::Palette6 { 1.02 * plain } else { 1.15 * plain };
         assert!(with <= bound, "{form:?}: {with}, bound {bound}");
     }

@@ -128,7 +128,7 @@ fn names(tools: &[Value]) -> Vec<String> {
 /// What a request says about calls of tools.
 enum ToolChoice {
     None,
-    /// The model decides.
+    /// `auto`: the model may answer or call a function.
     Auto,
     /// The model calls one of the tools.
     Required,

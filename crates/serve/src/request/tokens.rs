@@ -29,7 +29,7 @@ impl Tokenize {
     }
 }
 
-/// Tokens to decode.
+/// Ids of the model, which become text again before they are read.
 #[derive(Debug)]
 pub struct Detokenize {
     /// Ids outside of the vocabulary have no text.

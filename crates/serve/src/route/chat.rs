@@ -21,7 +21,8 @@ pub async fn chat(
     let body = body::json(request, app.options.body).await?;
     let asked = Chat::read(body, &app.name, &app.defaults, app.options.choices)?;
     let shared = app.clone();
-    // Rendering and encoding a long chat, or compiling a schema, would keep other requests of this thread waiting.
+    // Rendering and encoding a long chat, or compiling a schema, would keep other requests of this
+    // thread waiting.
     let prepared = tokio::task::spawn_blocking(move || {
         let ids = shared.chat_ids(&asked)?;
         let constraint = shared.chat_constraint(&asked)?;

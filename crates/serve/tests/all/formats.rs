@@ -198,8 +198,8 @@ async fn the_tokenizer_is_a_service() {
     }
 }
 
-/// A harness adds up the log-probabilities of a prompt, all but the last entry, which is that of one
-/// more token; also if that token ends the text.
+/// A harness adds up the log-probabilities of a prompt, all but the last entry, which is that of
+/// one more token; also if that token ends the text.
 #[tokio::test]
 async fn an_echo_is_followed_by_one_token() {
     let server = Script::new("").server(ServerOptions::default());
