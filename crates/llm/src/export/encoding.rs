@@ -54,7 +54,9 @@ impl WeightEncoding {
             WeightEncoding::Fp16 => 2 * values,
             WeightEncoding::Int8 => values + 2 * rows,
             // The smallest block has 8 weights.
-            WeightEncoding::Int4 => values.div_ceil(2) + 2 * rows * cols.div_ceil(if cols % 32 == 0 { 32 } else { 8 }),
+            WeightEncoding::Int4 => {
+                values.div_ceil(2) + 2 * rows * cols.div_ceil(if cols.is_multiple_of(32) { 32 } else { 8 })
+            }
             WeightEncoding::Palette4 => values.div_ceil(2) + 2 * 16,
             WeightEncoding::Palette6 => (6 * values).div_ceil(8) + 2 * 64,
         };

@@ -105,7 +105,7 @@ impl Lookup {
             // An index lies in two bytes at most; the last may end the tensor.
             let word = u16::from(bytes[byte]) | u16::from(bytes.get(byte + 1).copied().unwrap_or(0)) << 8;
             let index = usize::from(word >> shift) & ((1 << bits) - 1);
-            *value = self.palettes[(at / self.group << bits) + index];
+            *value = self.palettes[((at / self.group) << bits) + index];
         }
     }
 

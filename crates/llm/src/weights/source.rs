@@ -101,7 +101,7 @@ impl Weights {
     fn slice(&self, slot: Slot, rows: Range<usize>, length: usize) -> Result<&[f32], Error> {
         let data = self.tensor(slot).unwrap_or_default();
         let count = rows.end.saturating_sub(rows.start);
-        let width = if count == 0 { 0 } else { length / count };
+        let width = length.checked_div(count).unwrap_or(0);
         let found = data.get(rows.start.saturating_mul(width)..rows.end.saturating_mul(width));
         found.filter(|values| values.len() == length).ok_or_else(|| mismatch(slot, data.len(), length))
     }

@@ -41,7 +41,7 @@ pub(super) fn rows(matrix: &CodedMatrix<'_>, first: usize, to: &mut [f16]) {
             while row < count {
                 let table = (first + row) / per_table;
                 let end = count.min((table + 1) * per_table - first);
-                let palette = &entries[table * 2 << bits..][..2 << bits];
+                let palette = &entries[(table * 2) << bits..][..2 << bits];
                 palette_values(indices, bits, (first + row) * cols, palette, &mut to[row * cols..end * cols]);
                 row = end;
             }
