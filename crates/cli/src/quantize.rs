@@ -18,6 +18,9 @@ use crate::args::Quantize;
 use crate::error::{Error, Result};
 use crate::{files, model, out};
 
+/// Windows of a text, as ids.
+type Windows = Vec<Vec<u32>>;
+
 /// Quantizes the model, writes it, and reports what it costs.
 pub fn run(args: Quantize) -> Result<()> {
     model::window(args.seq)?;
@@ -65,7 +68,7 @@ pub fn run(args: Quantize) -> Result<()> {
 }
 
 /// The windows of the two texts; none for a text that is not given.
-fn texts(args: &Quantize, model: &Model) -> Result<(Vec<Vec<u32>>, Vec<Vec<u32>>)> {
+fn texts(args: &Quantize, model: &Model) -> Result<(Windows, Windows)> {
     let same = args.calibrate.is_some() && args.calibrate == args.eval;
     let windows = |path: Option<&Path>, extra: usize, half: usize| -> Result<Vec<Vec<u32>>> {
         let Some(path) = path else { return Ok(Vec::new()) };

@@ -29,8 +29,11 @@ fn quantized(
     (weights, model)
 }
 
+/// Windows of a text, as ids.
+type Windows = Vec<Vec<u32>>;
+
 /// stories260K, windows of TinyStories to calibrate with, and others to evaluate on.
-fn stories() -> Option<(Config, Weights, Vec<Vec<u32>>, Vec<Vec<u32>>)> {
+fn stories() -> Option<(Config, Weights, Windows, Windows)> {
     let root = ferrane_testdata::root()?;
     let (checkpoint, text) =
         (root.join("checkpoints/stories260K/stories260K.bin"), root.join("text/tinystories_train_tok512.u16"));
