@@ -51,6 +51,9 @@ use crate::tokenizer::Tokenizer;
 const STACK: usize = 256 << 20;
 /// The most values in a JSON schema.
 const MOST_VALUES: usize = 4096;
+/// The most patterns for names of properties in a JSON schema. The compiler compares each with each
+/// other one.
+const MOST_NAME_PATTERNS: usize = 32;
 
 /// Bytes of a grammar's text, and of a schema's.
 const LONGEST: usize = 256 << 10;
@@ -126,6 +129,9 @@ impl Grammar {
                 if count(schema) > MOST_VALUES {
                     return Err(self.error(format!("it has more than {MOST_VALUES} values")));
                 }
+                if name_patterns(schema) > MOST_NAME_PATTERNS {
+                    return Err(self.error(format!("it has more than {MOST_NAME_PATTERNS} `patternProperties`")));
+                }
                 Ok(TopLevelGrammar::from_json_schema(json_options(schema.clone())))
             }
             Grammar::JsonSchema(_) => Err(self.error("a schema is an object of JSON")),
@@ -143,6 +149,17 @@ fn count(value: &Value) -> usize {
         _ => 0,
     };
     parts + 1
+}
+
+/// The number of patterns for names of properties in a schema, wherever they are.
+fn name_patterns(value: &Value) -> usize {
+    let own = value.get("patternProperties").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    let parts: usize = match value {
+        Value::Array(items) => items.iter().map(name_patterns).sum(),
+        Value::Object(entries) => entries.values().map(name_patterns).sum(),
+        _ => 0,
+    };
+    own + parts
 }
 
 /// A schema with the options of its compilation, which are a member of the schema.

@@ -134,3 +134,12 @@ fn the_continuation_follows_a_grammar() {
     run("--json-schema none.json").refused(1, &["none.json: no such file"]);
     run("--regex (").refused(1, &["--regex", "the regular expression cannot be used"]);
 }
+
+#[test]
+fn a_run_on_few_characters_cannot_write_others() {
+    let place = story();
+    let run = |regex: &str| place.run(&format!("generate --checkpoint run --steps 40 --prompt cat --regex {regex}"));
+    let some = run(".{3,12}").ok().out;
+    assert!(some.starts_with("cat") && some.trim_end_matches('\n').len() <= 15, "{some:?}");
+    run("[{]").refused(1, &["no token of the vocabulary begins a text that satisfies it"]);
+}

@@ -243,6 +243,7 @@ fn hostile_grammars_are_refused_and_end() {
     let tokens = &TOKENS[0];
     let schema = |schema: Value| Grammar::JsonSchema(schema);
     let wide: Map<String, Value> = (0..200_000).map(|i| (format!("p{i}"), json!({}))).collect();
+    let patterns: Map<String, Value> = (0..40).map(|i| (format!("^{i}$"), json!({}))).collect();
     let refused = [
         schema(json!([])),
         schema(json!({"type": "bogus"})),
@@ -258,6 +259,7 @@ fn hostile_grammars_are_refused_and_end() {
         schema(json!({"$ref": "#"})),
         schema(json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})),
         schema(json!({"type": "object", "properties": wide})),
+        schema(json!({"items": {"type": "object", "patternProperties": patterns}})),
         schema(json!({"oneOf": [{"type": "string"}, {"enum": ["a"]}]})),
         Grammar::Regex("".into()),
         Grammar::Regex("(".into()),
@@ -294,8 +296,16 @@ fn large_schemas_end() {
     let either = |i: usize| json!({"anyOf": [{"type": "string", "maxLength": i}, {"type": "integer", "minimum": i}]});
     let wide: Map<String, Value> = (0..10_000).map(|i| (format!("p{i}"), json!({"type": "null"}))).collect();
     let words: Vec<String> = (0..15_000).map(|i| format!("word {i}")).collect();
-    let chain: Map<String, Value> =
-        (0..3000).map(|i| (format!("d{i}"), json!({"$ref": format!("#/$defs/d{}", i + 1)}))).collect();
+    // Each definition is two values.
+    let chain: Map<String, Value> = (0..2000)
+        .map(|i| (format!("d{i}"), json!({"$ref": format!("#/$defs/d{}", i + 1)})))
+        .chain([("d2000".to_string(), json!({"type": "boolean"}))])
+        .collect();
+    let object = |i: usize| {
+        let names: Map<String, Value> = (0..450).map(|j| (format!("p{i}_{j}"), json!({"type": "null"}))).collect();
+        json!({"type": "object", "properties": names})
+    };
+    let patterns: Map<String, Value> = (0..30).map(|i| (format!("^x{i}(a|b)*$"), json!({"type": "null"}))).collect();
     let doubled: Map<String, Value> = (0..40)
         .map(|i| {
             let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
@@ -310,6 +320,10 @@ fn large_schemas_end() {
     for schema in [
         json!({"allOf": (0..24).map(either).collect::<Vec<_>>()}),
         json!({"type": "object", "properties": wide}),
+        json!({"allOf": (0..4).map(object).collect::<Vec<_>>()}),
+        json!({"anyOf": (0..4).map(object).collect::<Vec<_>>()}),
+        json!({"type": "object", "patternProperties": patterns}),
+        json!({"oneOf": (0..2000).map(|i| json!({"const": i})).collect::<Vec<_>>()}),
         json!({"enum": words}),
         json!({"$defs": chain, "$ref": "#/$defs/d0"}),
         json!({"$defs": doubled, "$ref": "#/$defs/d0"}),
