@@ -121,9 +121,9 @@ impl<'a> Scheduler<'a> {
     /// Drops parked sequences that are over, and moves those whose client reads again to `ready`.
     fn look_at_parked(&mut self, now: Instant) {
         for mut running in std::mem::take(&mut self.parked) {
-            match running.flush() {
+            match running.flush(self.metrics) {
                 Progress::Gone => self.metrics.ended("abandoned"),
-                Progress::Done => self.metrics.ended(running.end()),
+                Progress::Done => {}
                 Progress::More => self.ready.push_back(running),
                 Progress::Blocked if running.job.deadline <= now => self.fail(running, "timeout"),
                 Progress::Blocked if running.parked_for(now) >= self.stall => self.fail(running, "stalled"),
@@ -259,9 +259,9 @@ impl<'a> Scheduler<'a> {
         slot.held.extend_from_slice(&running.tokens[running.fed..running.fed + count]);
         self.metrics.prompt_tokens.inc_by(running.fed_of_prompt(count) as u64);
         running.advance(count, logits, scored, hidden, self.metrics);
-        match running.flush() {
+        match running.flush(self.metrics) {
             Progress::Gone => self.metrics.ended("abandoned"),
-            Progress::Done => self.metrics.ended(running.end()),
+            Progress::Done => {}
             Progress::More => slot.running = Some(running),
             Progress::Blocked => {
                 self.metrics.paused.inc();

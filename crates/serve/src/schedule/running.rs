@@ -45,7 +45,7 @@ pub struct Running<'a> {
 pub enum Progress {
     /// More is to be computed.
     More,
-    /// The client has everything.
+    /// The client has everything, and the end is counted.
     Done,
     /// The client does not read.
     Blocked,
@@ -256,17 +256,21 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Sends what the client has not received yet.
-    pub fn flush(&mut self) -> Progress {
-        while let Some(event) = self.outbox.pop_front() {
-            match self.job.events.try_send(event) {
-                Ok(()) => {}
-                Err(TrySendError::Full(event)) => {
-                    self.outbox.push_front(event);
-                    return Progress::Blocked;
-                }
-                Err(TrySendError::Closed(_)) => return Progress::Gone,
+    /// Sends what the client has not received yet. The end is counted before the client hears of
+    /// it, so that metrics asked for after a reply contain it.
+    pub fn flush(&mut self, metrics: &Metrics) -> Progress {
+        let over = self.failed || self.finish.is_some();
+        while !self.outbox.is_empty() {
+            let permit = match self.job.events.try_reserve() {
+                Ok(permit) => permit,
+                Err(TrySendError::Full(())) => return Progress::Blocked,
+                Err(TrySendError::Closed(())) => return Progress::Gone,
+            };
+            let Some(event) = self.outbox.pop_front() else { break };
+            if over && self.outbox.is_empty() {
+                metrics.ended(self.end());
             }
+            permit.send(event);
         }
         match (self.finish, self.failed) {
             (None, false) if self.job.is_abandoned() => Progress::Gone,
