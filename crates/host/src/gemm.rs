@@ -383,6 +383,36 @@ unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
+impl Target {
+    /// The output of the item of a batch that begins at this element.
+    fn item(&self, offset: usize) -> StridedOutput {
+        let origin = self.grid.origin(offset);
+        let store = match self.store {
+            Store::F32(base) => Store::F32(base.wrapping_add(origin)),
+            Store::F16(base) => Store::F16(base.wrapping_add(origin)),
+        };
+        StridedOutput { store, row: self.grid.row_stride, col: self.grid.col_stride }
+    }
+}
+
+impl<'a> Epilogue<'a> {
+    /// The epilogue as kernels take it.
+    fn finish(&self) -> Finish<'a> {
+        let (row_scales, col_scales) = match self.scales {
+            Some(Scales::Rows(s)) => (Some(s), None),
+            Some(Scales::Cols(s)) => (None, Some(s)),
+            None => (None, None),
+        };
+        let (row_bias, col_bias) = match self.bias {
+            Some(Bias::Rows(b)) => (Some(b), None),
+            Some(Bias::Cols(b)) => (None, Some(b)),
+            None => (None, None),
+        };
+        let Epilogue { scale, accumulate, round, .. } = *self;
+        Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias }
+    }
+}
+
 /// The right factor of a product.
 enum Right<'a> {
     Matrix(Operand<'a>),
@@ -408,23 +438,6 @@ impl GemmJob<'_> {
     /// The item's offsets were checked against the views, `m` and `n` are not zero, and nothing
     /// else accesses the item's output elements during the call.
     unsafe fn run(&self, item: BatchOffsets, parallel: bool) -> Result<(), GemmError> {
-        let (grid, epilogue) = (self.out.grid, &self.epilogue);
-        let origin = grid.origin(item.out);
-        let store = match self.out.store {
-            Store::F32(base) => Store::F32(base.wrapping_add(origin)),
-            Store::F16(base) => Store::F16(base.wrapping_add(origin)),
-        };
-        let (row_scales, col_scales) = match epilogue.scales {
-            Some(Scales::Rows(s)) => (Some(s), None),
-            Some(Scales::Cols(s)) => (None, Some(s)),
-            None => (None, None),
-        };
-        let (row_bias, col_bias) = match epilogue.bias {
-            Some(Bias::Rows(b)) => (Some(b), None),
-            Some(Bias::Cols(b)) => (None, Some(b)),
-            None => (None, None),
-        };
-        let (scale, accumulate, round) = (epilogue.scale, epilogue.accumulate, epilogue.round);
         let product = Product {
             kernels: self.kernels,
             lhs: self.lhs.factor(item.lhs),
@@ -434,8 +447,8 @@ impl GemmJob<'_> {
                 Right::Packed(columns) => columns.factor(),
             },
             packed_columns: matches!(self.rhs, Right::Packed(_)),
-            out: StridedOutput { store, row: grid.row_stride, col: grid.col_stride },
-            finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },
+            out: self.out.item(item.out),
+            finish: self.epilogue.finish(),
             m: self.m,
             n: self.n,
             k: self.k,

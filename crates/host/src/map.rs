@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn released_bytes_are_read_again() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i * 7919 >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| ((i * 7919) >> 5) as u8).collect();
         file.write_all(&bytes).unwrap();
         let map = Mapped::open(file.path()).unwrap();
         assert_eq!(map[..], bytes);

@@ -31,6 +31,21 @@ pub(super) fn operand<'a>(
     })
 }
 
+/// Where the results of a product go; `None` for elements that are not floats, which the plan
+/// refuses.
+fn output<'a>(
+    slice: &'a mut SliceMut<'_>,
+    rows: usize,
+    cols: usize,
+    strides: (isize, isize),
+) -> std::result::Result<Option<Output<'a>>, GemmError> {
+    Ok(match slice {
+        SliceMut::F16(s) => Some(Output::F16(ViewMut::new(s, rows, cols, strides.0, strides.1)?)),
+        SliceMut::F32(s) => Some(Output::F32(ViewMut::new(s, rows, cols, strides.0, strides.1)?)),
+        _ => None,
+    })
+}
+
 /// Runs a batch of float products.
 pub(crate) fn matmul(
     table: &Table,
@@ -54,11 +69,7 @@ pub(crate) fn matmul(
     let mut run = || {
         let lhs = operand(&reads[0], m, k, left)?;
         let rhs = operand(&reads[1], k, n, right)?;
-        let output = match &mut write {
-            SliceMut::F16(s) => Output::F16(ViewMut::new(s, m, n, out.0, out.1)?),
-            SliceMut::F32(s) => Output::F32(ViewMut::new(s, m, n, out.0, out.1)?),
-            _ => return Ok(()),
-        };
+        let Some(output) = output(&mut write, m, n, out)? else { return Ok(()) };
         gemm_batch(&product.batch, lhs, rhs, output, epilogue)
     };
     run().map_err(|e| failed(step, &e))
@@ -83,12 +94,8 @@ pub(crate) fn coded(
     let epilogue = Epilogue { bias, round: product.round, ..Epilogue::default() };
     let mut run = || {
         let lhs = operand(&reads[0], x.shape[0], x.shape[1], (x.strides[0], x.strides[1]))?;
-        let (m, n, row, col) = (out.shape[0], out.shape[1], out.strides[0], out.strides[1]);
-        let output = match &mut write {
-            SliceMut::F16(s) => Output::F16(ViewMut::new(s, m, n, row, col)?),
-            SliceMut::F32(s) => Output::F32(ViewMut::new(s, m, n, row, col)?),
-            _ => return Ok(()),
-        };
+        let to = output(&mut write, out.shape[0], out.shape[1], (out.strides[0], out.strides[1]))?;
+        let Some(output) = to else { return Ok(()) };
         gemm_coded(lhs, product.weight.matrix()?, output, epilogue, sums)
     };
     run().map_err(|e| failed(step, &e))

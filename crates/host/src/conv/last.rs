@@ -213,9 +213,14 @@ impl Last {
     }
 
     /// Panels of columns: the first column and the width of each.
-    pub(super) fn panels(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (columns, full) = (self.columns(), panel_width().0);
-        (0..columns.div_ceil(full)).map(move |j| (j * full, full.min(columns - j * full)))
+    pub(super) fn panels(&self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.columns().div_ceil(panel_width().0)).map(|panel| self.panel(panel))
+    }
+
+    /// The first column of a panel, and its width.
+    fn panel(&self, panel: usize) -> (usize, usize) {
+        let (first, full) = (panel * panel_width().0, panel_width().0);
+        (first, full.min(self.columns() - first))
     }
 
     /// Packs weights: for each group and panel, the values of its columns step after step; for
@@ -431,18 +436,20 @@ impl Last {
                         1 => Runs { count: 1, length: steps.len(), stride: 0 },
                         all => Runs { count: self.taps.len(), length: self.channels, stride: all * self.channels },
                     };
-                    let packed = |(first, width): (usize, usize), steps: &Range<usize>| {
+                    let packed = |panel: usize, steps: &Range<usize>| {
+                        let (first, width) = self.panel(panel);
                         let from = (group * columns + first) * depth + steps.start * width;
                         &weights[from..from + steps.len() * width]
                     };
-                    let mut next = self.panels().skip(panels.start).take(panels.len()).peekable();
-                    let Some(start) = next.peek().copied() else { continue };
-                    for panel in 0..panels.len() {
-                        let Some((first, width)) = next.next() else { break };
+                    for panel in panels.clone() {
+                        let (first, width) = self.panel(panel);
                         let column = group * self.outputs + first;
-                        let ahead = match (next.peek(), blocks.get(b + 1)) {
-                            (Some(next), _) => packed(*next, steps),
-                            (None, Some(steps)) if groups.len() == 1 => packed(start, steps),
+                        let b_panel = packed(panel, steps);
+                        // What the tiles after these read: the next panel, or the next block's
+                        // first.
+                        let ahead = match blocks.get(b + 1) {
+                            _ if panel + 1 < panels.end => packed(panel + 1, steps),
+                            Some(steps) if groups.len() == 1 => packed(panels.start, steps),
                             _ => &[],
                         };
                         let tiles = lines().flat_map(|(line, first)| {
@@ -451,11 +458,11 @@ impl Last {
                                 .map(move |row| (line + row, first + row, area.length - row))
                         });
                         for (tile, (row, place, left)) in tiles.enumerate() {
-                            let partial = (panel * count + row) * full;
+                            let partial = ((panel - panels.start) * count + row) * full;
                             let strip = Strip {
                                 a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
                                 runs,
-                                b: packed((first, width), steps).as_ptr(),
+                                b: b_panel.as_ptr(),
                                 partial: sums.as_mut_ptr().wrapping_add(partial),
                                 first: b == 0,
                                 last: b + 1 == blocks.len(),

@@ -57,7 +57,12 @@ impl Planes {
 
     /// Elements of the copy for so many rows of results.
     pub(super) fn len(&self, last: &Last, rows: usize) -> usize {
-        ((rows - 1) * last.steps[1] + last.reach()) * last.channels * self.width
+        (rows - 1) * self.line(last) + last.reach() * last.channels * self.width
+    }
+
+    /// Elements of the copy from what a row of results sees to what the next one sees.
+    fn line(&self, last: &Last) -> usize {
+        last.steps[1] * last.channels * self.width
     }
 
     /// Computes one image.
@@ -74,8 +79,7 @@ impl Planes {
         parallel: bool,
     ) -> Result<(), GemmError> {
         let [_, rows, width] = last.output;
-        let line = last.steps[1] * last.channels * self.width;
-        let most = (COPY.saturating_sub(self.len(last, 1)) / line).max(1);
+        let most = (COPY.saturating_sub(self.len(last, 1)) / self.line(last)).max(1);
         // As many rows for each thread.
         let copies = rows.div_ceil(most);
         let copies = if parallel { copies.next_multiple_of(pool::threads()).min(rows) } else { copies };
@@ -105,7 +109,7 @@ impl Planes {
         rows: Range<usize>,
         out: impl Fn(usize) -> Results<'a>,
     ) -> Result<(), GemmError> {
-        let line = last.steps[1] * last.channels * self.width;
+        let line = self.line(last);
         let (count, tile, step) = (last.output[2], tile_rows(), last.steps[2]);
         with_scratch([self.len(last, rows.len()), 0, 0], |[copy, ..]| {
             self.fill(last, image, rows.start, copy);

@@ -29,7 +29,7 @@ use half::f16;
 use super::drive::Product;
 use super::finish::{Finish, Store, StridedOutput, finish};
 use super::vector::{ElementType, Factor};
-use super::{Bias, Epilogue, GemmError, Operand, Output, SKINNY, Scales, check_shapes, isa};
+use super::{Epilogue, GemmError, Operand, Output, SKINNY, check_shapes, isa};
 use crate::pool;
 use crate::sync::{self, lock};
 
@@ -177,32 +177,7 @@ pub fn gemm_coded(
         return Ok(());
     }
     let target = out.target();
-    let (row_scales, col_scales) = match epilogue.scales {
-        Some(Scales::Rows(s)) => (Some(s), None),
-        Some(Scales::Cols(s)) => (None, Some(s)),
-        None => (None, None),
-    };
-    let (row_bias, col_bias) = match epilogue.bias {
-        Some(Bias::Rows(b)) => (Some(b), None),
-        Some(Bias::Cols(b)) => (None, Some(b)),
-        None => (None, None),
-    };
-    let Epilogue { scale, accumulate, round, .. } = epilogue;
-    let grid = target.grid;
-    let origin = grid.origin(0);
-    let store = match target.store {
-        Store::F32(base) => Store::F32(base.wrapping_add(origin)),
-        Store::F16(base) => Store::F16(base.wrapping_add(origin)),
-    };
-    let job = CodedProduct {
-        lhs: lhs.factor(0),
-        rhs,
-        out: StridedOutput { store, row: grid.row_stride, col: grid.col_stride },
-        finish: Finish { scale, row_scales, col_scales, accumulate, round, row_bias, col_bias },
-        m,
-        n,
-        k,
-    };
+    let job = CodedProduct { lhs: lhs.factor(0), rhs, out: target.item(0), finish: epilogue.finish(), m, n, k };
     // SAFETY: the views and the epilogue were checked, and the output is borrowed exclusively.
     unsafe {
         if sums == CodedSums::Blocks && job.blocks()? {

@@ -4,7 +4,7 @@
 use half::f16;
 
 use super::*;
-use crate::gemm::{View, ViewMut, gemm};
+use crate::gemm::{Bias, View, ViewMut, gemm};
 use crate::random::Rng;
 
 /// A matrix with random codes and scales.
