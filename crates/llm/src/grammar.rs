@@ -126,10 +126,10 @@ impl Grammar {
             Grammar::JsonObject => Ok(TopLevelGrammar::from_json_schema(json_options(json!({"type": "object"})))),
             Grammar::JsonSchema(schema) if schema.is_object() => {
                 checked(&schema.to_string())?;
-                if count(schema) > MOST_VALUES {
+                if sum(schema, &|_| 1) > MOST_VALUES {
                     return Err(self.error(format!("it has more than {MOST_VALUES} values")));
                 }
-                if name_patterns(schema) > MOST_NAME_PATTERNS {
+                if sum(schema, &name_patterns) > MOST_NAME_PATTERNS {
                     return Err(self.error(format!("it has more than {MOST_NAME_PATTERNS} `patternProperties`")));
                 }
                 Ok(TopLevelGrammar::from_json_schema(json_options(schema.clone())))
@@ -141,25 +141,19 @@ impl Grammar {
     }
 }
 
-/// The number of values in a value, itself included.
-fn count(value: &Value) -> usize {
+/// The sum of `of` over a value and all values in it.
+fn sum(value: &Value, of: &dyn Fn(&Value) -> usize) -> usize {
     let parts: usize = match value {
-        Value::Array(items) => items.iter().map(count).sum(),
-        Value::Object(entries) => entries.values().map(count).sum(),
+        Value::Array(items) => items.iter().map(|item| sum(item, of)).sum(),
+        Value::Object(entries) => entries.values().map(|entry| sum(entry, of)).sum(),
         _ => 0,
     };
-    parts + 1
+    of(value) + parts
 }
 
-/// The number of patterns for names of properties in a schema, wherever they are.
-fn name_patterns(value: &Value) -> usize {
-    let own = value.get("patternProperties").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    let parts: usize = match value {
-        Value::Array(items) => items.iter().map(name_patterns).sum(),
-        Value::Object(entries) => entries.values().map(name_patterns).sum(),
-        _ => 0,
-    };
-    own + parts
+/// The patterns for names of properties that a schema has itself.
+fn name_patterns(schema: &Value) -> usize {
+    schema.get("patternProperties").and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
 /// A schema with the options of its compilation, which are a member of the schema.

@@ -26,19 +26,15 @@ use super::window::{each_row, tensors};
 use crate::config::Config;
 use crate::forward::Error;
 use crate::kernels::ops::OpResult;
+use crate::quantize::encoding::Encoding;
 use crate::weights::WeightSource;
 
 /// The file in which text would find the records.
 const FILE: &str = "@model_path/weights/weight.bin";
 
-/// Codes in a block.
-pub const BLOCK: usize = 32;
-
-/// Codes that share a scale in rows of `cols` weights: 32, or a smaller power of two if 32 does not
-/// divide a row, or the row.
+/// Codes that share a scale in rows of `cols` weights, at least one.
 pub fn block(cols: usize) -> usize {
-    let block = BLOCK.min(1 << cols.trailing_zeros().min(16));
-    if block >= 8 { block } else { cols.max(1) }
+    Encoding::INT4.block(cols).max(1)
 }
 
 /// Encodes the blocks of a row, two codes a byte, the first one in the low bits. `false` if a

@@ -15,6 +15,7 @@ use half::f16;
 use half::vec::HalfBitsVecExt as _;
 
 use crate::forward::Error;
+use crate::quantize::encoding::Encoding;
 use crate::weights::{Slot, WeightSource};
 
 /// Values in one task of the pool.
@@ -50,7 +51,7 @@ impl WeightType {
         match self {
             WeightType::Fp16 => 2 * rows * cols,
             WeightType::Int8 => rows * cols + 2 * rows,
-            WeightType::Int4 => rows * (cols / 2 + 2 * (cols / super::constants::block(cols))),
+            WeightType::Int4 => Encoding::INT4.bytes(rows, cols),
         }
     }
 

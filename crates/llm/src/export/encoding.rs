@@ -47,20 +47,20 @@ impl WeightEncoding {
         }
     }
 
-    /// The most bytes that a matrix takes.
+    /// The codes of a matrix and their type in MIL; `None` for fp16, which has none.
+    fn codes(self) -> Option<(DataType, Encoding)> {
+        Some(match self {
+            WeightEncoding::Fp16 => return None,
+            WeightEncoding::Int8 => (DataType::Int8, Encoding::INT8),
+            WeightEncoding::Int4 => (DataType::Int4, Encoding::INT4),
+            WeightEncoding::Palette4 => (DataType::UInt4, Encoding::Palette { bits: 4, rows: None }),
+            WeightEncoding::Palette6 => (DataType::UInt6, Encoding::Palette { bits: 6, rows: None }),
+        })
+    }
+
+    /// Bytes of a matrix `[rows, cols]`.
     pub(super) fn bytes(self, rows: usize, cols: usize) -> u64 {
-        let values = rows * cols;
-        let bytes = match self {
-            WeightEncoding::Fp16 => 2 * values,
-            WeightEncoding::Int8 => values + 2 * rows,
-            // The smallest block has 8 weights.
-            WeightEncoding::Int4 => {
-                values.div_ceil(2) + 2 * rows * cols.div_ceil(if cols.is_multiple_of(32) { 32 } else { 8 })
-            }
-            WeightEncoding::Palette4 => values.div_ceil(2) + 2 * 16,
-            WeightEncoding::Palette6 => (6 * values).div_ceil(8) + 2 * 64,
-        };
-        bytes as u64
+        self.codes().map_or(2 * rows * cols, |(_, encoding)| encoding.bytes(rows, cols)) as u64
     }
 
     /// The form of the embedding and the classifier.
@@ -81,17 +81,11 @@ pub(super) enum Encoded {
 
 /// Encodes a matrix with rows of `cols` values; the error is the first value that does not fit.
 pub(super) fn encode(values: &[f32], cols: usize, form: WeightEncoding) -> Result<Encoded, f32> {
-    let (dtype, encoding) = match form {
-        WeightEncoding::Fp16 => {
-            return match values.iter().find(|value| !f16::from_f32(**value).is_finite()) {
-                Some(value) => Err(*value),
-                None => Ok(Encoded::Plain(halves(values))),
-            };
-        }
-        WeightEncoding::Int8 => (DataType::Int8, Encoding::INT8),
-        WeightEncoding::Int4 => (DataType::Int4, Encoding::INT4),
-        WeightEncoding::Palette4 => (DataType::UInt4, Encoding::Palette { bits: 4, rows: None }),
-        WeightEncoding::Palette6 => (DataType::UInt6, Encoding::Palette { bits: 6, rows: None }),
+    let Some((dtype, encoding)) = form.codes() else {
+        return match values.iter().find(|value| !f16::from_f32(**value).is_finite()) {
+            Some(value) => Err(*value),
+            None => Ok(Encoded::Plain(halves(values))),
+        };
     };
     let encoded = encoding::encode(values, cols, encoding, None).map_err(|error| error.0)?;
     let codes = encoded.packed();

@@ -75,6 +75,17 @@ impl Encoding {
         if common >= LEAST_BLOCK { common } else { cols }
     }
 
+    /// Bytes of the codes and the levels of a matrix `[rows, cols]`, as [`Encoded::bytes`].
+    pub fn bytes(self, rows: usize, cols: usize) -> usize {
+        let blocks = rows * (cols / self.block(cols).max(1));
+        let levels = match self {
+            Encoding::Symmetric { .. } => blocks,
+            Encoding::Affine { .. } => 2 * blocks,
+            Encoding::Palette { bits, .. } => (rows / self.group(rows).max(1)) << bits,
+        };
+        (rows * cols * self.bits() as usize).div_ceil(8) + 2 * levels
+    }
+
     /// Rows of a matrix of `rows` rows that share a palette: those of the encoding if they divide
     /// the matrix, otherwise all.
     pub fn group(self, rows: usize) -> usize {

@@ -43,6 +43,7 @@ proptest! {
         let encoded = encode(&values, cols, ALL[which], None).unwrap();
         let decoded = encoded.decode();
         let again = encode(&decoded, cols, ALL[which], None).unwrap();
+        prop_assert_eq!(encoded.bytes(), ALL[which].bytes(values.len() / cols, cols));
         prop_assert_eq!(again.decode(), decoded);
         prop_assert_eq!(again, encoded);
     }

@@ -94,14 +94,13 @@ pub fn open(file: &File, given: Option<Config>) -> Result<(Config, StoredWeights
     };
     config.tied = file.tensor(&name(Slot::Classifier)).is_none();
     let mut known = HashSet::new();
-    let restores = family.pairs_neighbors && config.rope.style == RopeStyle::Half;
     let stored = StoredWeights::new(file.path(), &config, |slot| {
         let (name, shape) = (name(slot), slot.shape(&config));
         let info = expect(file, &name, &shape)?;
         let missing = || Error::Missing { file: file.path().display().to_string(), name, expected: shape.clone() };
         let bytes = file.mapped(info).ok_or_else(missing)?;
         known.insert(info.name());
-        let heads = if restores { rotated_heads(slot, &config) } else { None };
+        let heads = paired_heads(family, slot, &config);
         // llama.cpp's order of rows: row `2i + s` of a head is row `i + s · head_dim / 2` of
         // Hugging Face.
         let rows = if shape.len() == 1 { shape.iter().product() } else { rows_of(&shape)[0] };
@@ -152,9 +151,11 @@ fn expect<'a>(file: &'a File, name: &str, shape: &[usize]) -> Result<&'a TensorI
     Ok(info)
 }
 
-/// The number of heads whose rows llama.cpp reorders; `None` for the other tensors.
-fn rotated_heads(slot: Slot, config: &Config) -> Option<usize> {
+/// The number of heads whose rows llama.cpp stores in pairs; `None` for tensors in the order of the
+/// model.
+fn paired_heads(family: &config::Family, slot: Slot, config: &Config) -> Option<usize> {
     match slot {
+        _ if !family.pairs_neighbors || config.rope.style != RopeStyle::Half => None,
         Slot::Layer(_, Part::Wq | Part::Bq) => Some(config.heads),
         Slot::Layer(_, Part::Wk | Part::Bk) => Some(config.kv_heads),
         _ => None,
@@ -164,8 +165,7 @@ fn rotated_heads(slot: Slot, config: &Config) -> Option<usize> {
 /// For a matrix of a model in a file: the model's row for each row of the file; `None` if both are
 /// in the same order.
 pub(crate) fn file_rows(file: &File, slot: Slot, config: &Config) -> Result<Option<Vec<usize>>, Error> {
-    let restores = config::Family::of(file)?.pairs_neighbors && config.rope.style == RopeStyle::Half;
-    let Some(heads) = rotated_heads(slot, config).filter(|_| restores) else { return Ok(None) };
+    let Some(heads) = paired_heads(config::Family::of(file)?, slot, config) else { return Ok(None) };
     let half = config.head_dim / 2;
     let rows = 0..heads * 2 * half;
     Ok(Some(rows.map(|row| 2 * half * (row / (2 * half)) + row % 2 * half + row % (2 * half) / 2).collect()))
