@@ -15,7 +15,7 @@ mod serve;
 use std::path::PathBuf;
 
 pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
-pub use chat::{Chat, Generate, GrammarArgs};
+pub use chat::{Chat, CompanionArgs, Generate, GrammarArgs, LoraArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
@@ -166,6 +166,17 @@ pub enum WeightsType {
     Int4,
 }
 
+/// What happens to a text that is longer than the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ContextPolicy {
+    /// The last half of the context is computed again, as a text of its own.
+    Shift,
+    /// The first four tokens stay, and the oldest of the others are dropped.
+    Sinks,
+    /// Nothing is dropped: the command ends with an error.
+    Error,
+}
+
 /// How the matrices of an exported model are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportWeights {
@@ -310,6 +321,9 @@ pub struct Eval {
     /// Number of windows, evenly spaced over the data; 0 takes all that fit without overlap.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub windows: usize,
+    /// An adapter of the model.
+    #[command(flatten)]
+    pub adapter: LoraArg,
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,

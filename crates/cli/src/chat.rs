@@ -35,7 +35,9 @@ const LONGEST_LINE: u64 = 16 << 20;
 /// Talks until the input ends.
 pub fn run(args: Args) -> Result<()> {
     let device = model::device(&args.device.device)?;
-    let opened = model::open(&args.model, args.tokenizer.as_deref())?;
+    let companions = &args.companions;
+    let opened = model::open_adapted(&args.model, args.tokenizer.as_deref(), &companions.adapter)?;
+    let small = model::open_draft(companions, &opened)?;
     let options = ChatOptions {
         sampling: args.sampling.sampling(&opened.generation, args.seed),
         max_tokens: args.max_tokens,
@@ -46,6 +48,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     let decode = decode::Options { weights: args.weights_type.into(), ..decode::Options::default() };
     let mut chat = chat::Chat::new(&opened, device.as_ref(), decode, options)?;
+    chat.set_draft(model::draft(small.as_ref(), device.as_ref(), decode, companions)?);
     if let Some(system) = &args.system {
         chat.set_system(system);
     }
@@ -178,7 +181,7 @@ impl Desk<'_> {
                 .tell(&format!("no answer yet\noptions: {options}"), json!({"stats": null, "options": options}));
         };
         let values = stats(last);
-        let text = format!(
+        let mut text = format!(
             "{} messages; prompt of {} tokens, {} reused, first token after {:.2} s; answer of {} tokens at {:.1} tokens/s\n\
              options: {options}",
             self.chat.messages().len(),
@@ -188,7 +191,12 @@ impl Desk<'_> {
             last.tokens,
             values["tokens_per_second"].as_f64().unwrap_or(0.0),
         );
-        self.tell(&text, json!({"stats": values, "options": options}))
+        let mut json = json!({"stats": values, "options": options});
+        if let Some(draft) = self.chat.draft() {
+            text += &format!("\n{}", model::draft_text(draft.stats()));
+            json["draft"] = model::draft_json(draft.stats());
+        }
+        self.tell(&text, json)
     }
 
     fn tell(&self, text: &str, json: Value) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::{model, out};
 pub fn run(args: Eval) -> Result<()> {
     model::window(args.seq)?;
     let device = model::device(&args.device.device)?;
-    let model = model::open(&args.checkpoint, args.tokenizer.as_deref())?;
+    let model = model::open_adapted(&args.checkpoint, args.tokenizer.as_deref(), &args.adapter)?;
     let config = Config { max_seq: model.config.max_seq.max(args.seq), ..model.config.clone() };
     let cache = std::env::temp_dir();
     let tokenizer = model.tokenizer.as_ref();

@@ -16,14 +16,20 @@ pub fn run(args: Generate) -> Result<()> {
         return Err(Error::new("--steps 0 generates nothing; give 1 or more"));
     }
     let device = model::device(&args.device.device)?;
-    let model = model::open(&args.checkpoint, args.tokenizer.as_deref())?;
-    let options = Options { weights: args.weights_type.into(), ..Options::default() };
+    let companions = &args.companions;
+    let model = model::open_adapted(&args.checkpoint, args.tokenizer.as_deref(), &companions.adapter)?;
+    let small = model::open_draft(companions, &model)?;
+    let (weights, policy) = (args.weights_type.into(), args.context_policy.into());
+    let options = Options { weights, context: model::context(args.context)?, policy, ..Options::default() };
     let sampling = args.sampling.sampling(&model.generation, Some(args.seed));
     let sampler = Sampler::new(&sampling)?;
     let generator = model.generator(device.as_ref(), options, sampler)?;
     let mut generator = generator.stop_at(&[], &args.sampling.stop);
     if let Some(constraint) = model::constraint(&model, &args.grammar)? {
         generator = generator.constrain(constraint);
+    }
+    if let Some(draft) = model::draft(small.as_ref(), device.as_ref(), options, companions)? {
+        generator = generator.with_draft(draft);
     }
     let prompt = generator.prompt_ids(&args.prompt)?;
     let tokens = prompt.len();
@@ -58,17 +64,27 @@ pub fn run(args: Generate) -> Result<()> {
     // The prefill also computes the first token.
     let decoded = rate(ids.len().saturating_sub(1), whole - prefill);
     let device = &args.device.device;
+    let prompt_ids = pieces.prompt_ids().to_vec();
+    drop(pieces);
+    let draft = generator.draft().map(|draft| draft.stats());
     if args.json {
-        return out::line(json!({
-            "text": text, "prompt_ids": pieces.prompt_ids(), "ids": ids, "seconds": whole.as_secs_f64(),
+        let mut result = json!({
+            "text": text, "prompt_ids": prompt_ids, "ids": ids, "seconds": whole.as_secs_f64(),
             "tokens_per_second": all, "prefill_tokens_per_second": read, "decode_tokens_per_second": decoded,
             "device": device,
-        }));
+        });
+        if let Some(stats) = draft {
+            result["draft"] = model::draft_json(stats);
+        }
+        return out::line(result);
     }
     out::line("")?;
     out::note(format_args!(
         "{} tokens on {device}: prompt of {tokens} at {read:.1} tokens/s, then {decoded:.1} tokens/s",
         ids.len()
     ));
+    if let Some(stats) = draft {
+        out::note(model::draft_text(stats));
+    }
     Ok(())
 }

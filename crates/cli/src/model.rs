@@ -7,11 +7,13 @@ use ferrane::llm::config;
 use ferrane::llm::grammar::{Constraint, Grammar};
 use ferrane::llm::model::Model;
 
-use crate::args::{GrammarArgs, Residual, WeightsForm, WeightsType};
+use crate::args::{CompanionArgs, ContextPolicy, GrammarArgs, LoraArg, Residual, WeightsForm, WeightsType};
 use crate::error::{Error, Result};
 use crate::files;
-use ferrane::llm::decode::quantize::WeightType;
+use ferrane::llm::decode::{self, quantize::WeightType};
 use ferrane::llm::layout;
+use ferrane::llm::lora::Adapter;
+use ferrane::llm::speculate::{self, Draft, DraftStats};
 
 /// Value of `--device` that means no device.
 pub const REFERENCE: &str = "reference";
@@ -59,6 +61,76 @@ pub fn constraint(model: &Model, args: &GrammarArgs) -> Result<Option<Constraint
     constraint.map(Some).map_err(|e| files::failed(path, e))
 }
 
+/// Opens a model as [`open`] does, with the adapter of `--lora`.
+pub fn open_adapted(checkpoint: &Path, tokenizer: Option<&Path>, args: &LoraArg) -> Result<Model> {
+    let model = open(checkpoint, tokenizer)?;
+    match &args.lora {
+        Some(text) => {
+            let adapter = adapter(text, &model)?;
+            Ok(model.with_adapter(adapter)?)
+        }
+        None => Ok(model),
+    }
+}
+
+/// Opens the adapter of `DIR[:SCALE]`. A folder whose name has a colon needs no scale.
+fn adapter(text: &str, model: &Model) -> Result<Adapter> {
+    let scaled = text.rsplit_once(':').filter(|_| !Path::new(text).exists());
+    let (folder, scale) = match scaled {
+        Some((folder, scale)) => {
+            let number = scale.parse::<f32>().ok().filter(|scale| scale.is_finite());
+            let bad = || Error::new(format!("--lora {text}: `{scale}` is not a number; write DIR:SCALE"));
+            (folder, number.ok_or_else(bad)?)
+        }
+        None => (text, 1.0),
+    };
+    Ok(Adapter::open(folder, &model.config)?.scaled(scale))
+}
+
+/// Opens the draft model of a model, if one is wanted.
+pub fn open_draft(args: &CompanionArgs, model: &Model) -> Result<Option<Model>> {
+    let Some(path) = &args.draft else { return Ok(None) };
+    if args.draft_tokens == 0 {
+        return Err(Error::new("--draft-tokens 0 proposes nothing; give 1 or more, or leave --draft out"));
+    }
+    let draft = open(path, None)?;
+    speculate::fits(&draft, model)?;
+    Ok(Some(draft))
+}
+
+/// The draft, computed as the model is.
+pub fn draft<'a>(
+    model: Option<&'a Model>,
+    device: Option<&ferrane::Device>,
+    options: decode::Options,
+    args: &CompanionArgs,
+) -> Result<Option<Draft<'a>>> {
+    let Some(model) = model else { return Ok(None) };
+    // The draft may always drop the beginning of a text: what it proposes is only a proposal.
+    let options = decode::Options { policy: decode::ContextPolicy::Shift, ..options };
+    Ok(Some(Draft::new(model.next_logits(device, options)?, args.draft_tokens)))
+}
+
+/// What a draft was good for, for a person.
+pub fn draft_text(stats: DraftStats) -> String {
+    let DraftStats { accepted, proposed, .. } = stats;
+    format!("{accepted} of {proposed} proposals of the draft accepted ({:.0} %)", 100.0 * stats.rate().unwrap_or(0.0))
+}
+
+/// What a draft was good for, as JSON.
+pub fn draft_json(stats: DraftStats) -> serde_json::Value {
+    let DraftStats { rounds, proposed, accepted } = stats;
+    serde_json::json!({"rounds": rounds, "proposed": proposed, "accepted": accepted, "rate": stats.rate()})
+}
+
+/// Checks that a context holds a token.
+pub fn context(context: Option<usize>) -> Result<Option<usize>> {
+    match context {
+        Some(0) => Err(Error::new("--context 0 holds no token; give 1 or more")),
+        context => Ok(context),
+    }
+}
+
 /// Checks that a window has at least one token and at most as many as a model may have positions.
 pub fn window(seq: usize) -> Result<()> {
     match seq {
@@ -82,6 +154,16 @@ impl From<WeightsForm> for layout::WeightForm {
         match form {
             WeightsForm::Packed => layout::WeightForm::Packed,
             WeightsForm::Inputs => layout::WeightForm::Inputs,
+        }
+    }
+}
+
+impl From<ContextPolicy> for decode::ContextPolicy {
+    fn from(policy: ContextPolicy) -> decode::ContextPolicy {
+        match policy {
+            ContextPolicy::Shift => decode::ContextPolicy::Shift,
+            ContextPolicy::Sinks => decode::ContextPolicy::Sinks,
+            ContextPolicy::Error => decode::ContextPolicy::Error,
         }
     }
 }

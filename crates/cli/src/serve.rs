@@ -14,11 +14,12 @@ use crate::{files, model, out};
 /// Opens the model, listens, and serves until Ctrl-C.
 pub fn run(args: Serve) -> Result<()> {
     // Mistakes that need no model are reported before it is opened.
+    let context = model::context(args.context)?;
     let listener = listen(&args)?;
     let address = listener.local_addr()?;
     let options = options(&args, address.ip())?;
     let device = model::device(&args.device.device)?;
-    let model = model::open(&args.model, args.tokenizer.as_deref())?;
+    let model = model::open_adapted(&args.model, args.tokenizer.as_deref(), &args.adapter)?;
     let template = match &args.chat_template {
         Some(path) => {
             let source = std::fs::read_to_string(path).map_err(|e| files::failed(path, e))?;
@@ -26,7 +27,12 @@ pub fn run(args: Serve) -> Result<()> {
         }
         None => Template::find(&args.model)?,
     };
-    let decode = decode::Options { weights: args.weights_type.into(), context: args.context, slots: args.slots.into() };
+    let decode = decode::Options {
+        weights: args.weights_type.into(),
+        context,
+        slots: args.slots.into(),
+        ..decode::Options::default()
+    };
     let mut setup = Setup::default();
     let can_chat = template.is_some();
     setup.template = template;

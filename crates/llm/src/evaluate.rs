@@ -5,13 +5,17 @@ use ferrane_device::Device;
 use crate::compaction::Compaction;
 use crate::config::Config;
 use crate::forward::{self, Forward, Options};
-use crate::model::Model;
+use crate::model::{self, Model};
 use crate::reference::{self, Reference};
+use crate::weights::WeightSource;
 
 /// Why an evaluation fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The weights cannot be read, or the adapter cannot be merged into them.
+    #[error(transparent)]
+    Model(#[from] model::Error),
     /// The device's forward pass failed.
     #[error(transparent)]
     Forward(#[from] forward::Error),
@@ -78,24 +82,23 @@ impl TeacherForced for Reference<'_> {
     }
 }
 
-/// A model for evaluation on windows of `seq` tokens: on `device`, or with the fp32 reference if
-/// `device` is `None`. `config` is the model's, but may allow more positions.
+/// A model, with its adapter, for evaluation on windows of `seq` tokens: on `device`, or with the
+/// fp32 reference if `device` is `None`. `config` is the model's, but may allow more positions.
 ///
 /// # Errors
-/// As [`Forward::new`] and [`Reference::new`].
+/// As [`Forward::new`], [`Reference::new`] and [`Model::fp32_weights`].
 pub fn teacher_forced<'a>(
     model: &'a Model,
     config: &'a Config,
     device: Option<&Device>,
     seq: usize,
 ) -> Result<Box<dyn TeacherForced + 'a>, Error> {
-    match device {
-        Some(device) => Ok(Box::new(Forward::new(device, config, &model.weights, seq, Options::default())?)),
-        None => {
-            let weights = model.fp32_weights().map_err(reference::Error::from)?;
-            Ok(Box::new(Reference::new(config, weights)?))
-        }
-    }
+    let Some(device) = device else { return Ok(Box::new(Reference::new(config, model.fp32_weights()?)?)) };
+    let weights: &dyn WeightSource = match model.adapter() {
+        Some(_) => model.fp32_weights()?,
+        None => &model.weights,
+    };
+    Ok(Box::new(Forward::new(device, config, weights, seq, Options::default())?))
 }
 
 /// The result of an evaluation.

@@ -78,6 +78,17 @@ pub enum Error {
         /// Index of the row, which is an output channel.
         row: usize,
     },
+    /// An adapter that belongs to another model.
+    #[error(transparent)]
+    Lora(#[from] crate::lora::Error),
+    /// An adapter of a larger rank than the programs have room for.
+    #[error("an adapter of rank {found} in programs with room for {most}; set `adapter_rank` to {found} or more")]
+    AdapterRank {
+        /// Rank of the adapter.
+        found: usize,
+        /// Rank that [`crate::decode::Options::adapter_rank`] allows.
+        most: usize,
+    },
     /// More tokens than the window holds, or none.
     #[error("{found} tokens in a window of {seq}")]
     Length {
@@ -85,6 +96,14 @@ pub enum Error {
         found: usize,
         /// Tokens in a window.
         seq: usize,
+    },
+    /// A sequence that would exceed the context, which the caller does not want.
+    #[error("a sequence of {found} tokens exceeds the context of {context}")]
+    Context {
+        /// Tokens of the sequence with those that were given.
+        found: usize,
+        /// Tokens that the decoder can hold.
+        context: usize,
     },
     /// A slot that does not exist, or is given twice.
     #[error("slot {slot} of a decoder with {slots} slots does not exist or was given twice")]

@@ -1,9 +1,11 @@
 //! Text generation, one token at a time, on a device or with the fp32 reference.
 //!
 //! [`NextLogits`] is the trait that both implement; [`Tokens`] draws ids from it, and
-//! [`TextGenerator`] adds the tokenizer. Both implementations cache keys and values. A sequence
-//! that would exceed the device's context continues with its last half, whose positions start at 0
-//! again ([`crate::decode`]). The reference has no such limit.
+//! [`TextGenerator`] adds the tokenizer. Both implementations cache keys and values. What happens
+//! to a sequence that would exceed the device's context is a choice
+//! ([`crate::decode::ContextPolicy`]). The reference has no such limit.
+
+use std::collections::VecDeque;
 
 use ferrane_device::Device;
 
@@ -12,6 +14,7 @@ use crate::decode::{self, Decoder, quantize::WeightType};
 use crate::grammar::{self, Constraint};
 use crate::reference::{self, Reference};
 use crate::sample::{self, Sampler};
+use crate::speculate::{Draft, Speculation};
 use crate::stop::StopText;
 use crate::tokenizer::{Stream, Tokenizer};
 use crate::weights::Weights;
@@ -39,6 +42,12 @@ pub enum Error {
     /// The prompt has no tokens.
     #[error("the prompt is empty and the tokenizer has no token that begins a text; give a `prompt`")]
     EmptyPrompt,
+    /// A draft model with another vocabulary.
+    #[error("the draft cannot propose tokens for this model: {reason}")]
+    DraftVocabulary {
+        /// The number of ids, or the first id that differs, as a clause.
+        reason: String,
+    },
     /// Quantized weights were requested of the reference.
     #[error("the reference computes in fp32; leave `weights_type` out, or choose a device")]
     ReferenceWeights,
@@ -81,6 +90,23 @@ pub trait NextLogits {
         self.feed(&prompt[reused..])
     }
 
+    /// Continues the sequence by `tokens` and calls `each` with the index and the logits `[vocab]`
+    /// of every one.
+    ///
+    /// # Errors
+    /// As [`NextLogits::feed`]; on a device also if there are more than [`NextLogits::room`].
+    fn feed_each(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+        for (at, token) in tokens.iter().enumerate() {
+            each(at, self.feed(std::slice::from_ref(token))?);
+        }
+        Ok(())
+    }
+
+    /// Number of tokens that can be fed before the sequence exceeds the context.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     /// The residual stream `[dim]` after the last token and the last norm, if the implementation
     /// can return it.
     fn hidden(&self) -> Option<&[f32]> {
@@ -106,6 +132,21 @@ impl NextLogits for Decoder {
             [] => Err(Error::EmptyPrompt),
             tokens => Ok(Decoder::feed(self, tokens)?),
         }
+    }
+
+    fn feed_each(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+        Ok(Decoder::feed_each(self, 0, tokens, each)?)
+    }
+
+    /// Keys and values that were computed with tokens which the sequence dropped since are not
+    /// those of the prompt.
+    fn reused(&self, prompt: &[u32]) -> usize {
+        let same = Decoder::tokens(self).iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        same.min(prompt.len().saturating_sub(1)).min(self.reusable())
+    }
+
+    fn room(&self) -> usize {
+        self.context().saturating_sub(Decoder::tokens(self).len())
     }
 }
 
@@ -153,8 +194,9 @@ pub fn next_logits<'a>(
     }
 }
 
-/// An iterator over the ids that follow a prompt. Each call of `next` computes one. It ends after
-/// the requested number of tokens, before a stop token, where a grammar ends, or after an error.
+/// An iterator over the ids that follow a prompt. Each call of `next` computes one, or with a draft
+/// several, of which the next calls return the rest. It ends after the requested number of tokens,
+/// before a stop token, where a grammar ends, or after an error.
 pub struct Tokens<'a> {
     logits: &'a mut dyn NextLogits,
     sampler: &'a mut Sampler,
@@ -167,6 +209,9 @@ pub struct Tokens<'a> {
     /// Whether `feed` is the prompt.
     begins: bool,
     left: usize,
+    draft: Option<Speculation<'a>>,
+    /// Ids that are computed and not returned yet.
+    ready: VecDeque<u32>,
 }
 
 impl<'a> Tokens<'a> {
@@ -180,12 +225,14 @@ impl<'a> Tokens<'a> {
         stop: &'a [u32],
     ) -> Tokens<'a> {
         sampler.begin(prompt);
-        let (constraint, ends) = (None, &[][..]);
-        Tokens { logits, sampler, stop, constraint, ends, feed: prompt.to_vec(), begins: true, left: count }
+        let (constraint, ends, draft, ready) = (None, &[][..], None, VecDeque::new());
+        let feed = prompt.to_vec();
+        Tokens { logits, sampler, stop, constraint, ends, feed, begins: true, left: count, draft, ready }
     }
 
     /// The text after the prompt follows a grammar, if one is given: an id of `ends` is drawn only
-    /// where the text may end, and where nothing can follow no more id is drawn.
+    /// where the text may end, and where nothing can follow no more id is drawn. A draft is not
+    /// asked then.
     #[must_use]
     pub fn constrained(mut self, constraint: Option<Constraint>, ends: &'a [u32]) -> Tokens<'a> {
         self.constraint = constraint;
@@ -198,7 +245,24 @@ impl<'a> Tokens<'a> {
         self.constraint.as_ref().is_some_and(Constraint::is_complete)
     }
 
+    /// Has a draft propose tokens, if there is one. The distribution of the text stays the same.
+    #[must_use]
+    pub fn with_draft(mut self, draft: Option<&'a mut Draft<'_>>) -> Self {
+        self.draft = draft.map(|draft| Speculation::new(draft, &self.feed));
+        self
+    }
+
+    /// The next id; `left` counts those after it.
     fn draw(&mut self) -> Result<u32, Error> {
+        if let Some(id) = self.ready.pop_front() {
+            return Ok(id);
+        }
+        if let (Some(draft), None, false) = (&mut self.draft, &self.constraint, self.begins) {
+            let last = self.feed[0];
+            self.ready.extend(draft.round(&mut *self.logits, self.sampler, last, self.left.saturating_add(1))?);
+            self.feed = self.ready.back().map(|&id| vec![id]).unwrap_or_default();
+            return self.ready.pop_front().ok_or(Error::Sample(sample::Error::NoLogits));
+        }
         let logits = match std::mem::take(&mut self.begins) {
             true => self.logits.resume(&self.feed)?,
             false => self.logits.feed(&self.feed)?,
@@ -213,6 +277,9 @@ impl<'a> Tokens<'a> {
         }
         self.sampler.accept(token);
         self.feed = vec![token];
+        if let Some(draft) = &mut self.draft {
+            draft.emitted(token);
+        }
         Ok(token)
     }
 }
@@ -259,6 +326,7 @@ pub struct TextGenerator<'a> {
     stop: Vec<u32>,
     stop_text: StopText,
     constraint: Option<Constraint>,
+    draft: Option<Draft<'a>>,
 }
 
 impl<'a> TextGenerator<'a> {
@@ -266,7 +334,19 @@ impl<'a> TextGenerator<'a> {
     /// model.
     pub fn new(tokenizer: &'a Tokenizer, logits: Box<dyn NextLogits + 'a>, sampler: Sampler) -> TextGenerator<'a> {
         let (stop, stop_text) = (tokenizer.stop_ids(), StopText::default());
-        TextGenerator { tokenizer, logits, sampler, stop, stop_text, constraint: None }
+        TextGenerator { tokenizer, logits, sampler, stop, stop_text, constraint: None, draft: None }
+    }
+
+    /// Has a draft propose tokens. The distribution of the text stays the same.
+    #[must_use]
+    pub fn with_draft(mut self, draft: Draft<'a>) -> Self {
+        self.draft = Some(draft);
+        self
+    }
+
+    /// The draft, if there is one.
+    pub fn draft(&self) -> Option<&Draft<'a>> {
+        self.draft.as_ref()
     }
 
     /// Adds tokens and strings that end the generated text. Of a stop string nothing is returned.
@@ -314,7 +394,7 @@ impl<'a> TextGenerator<'a> {
         let mut stream = self.tokenizer.stream();
         let text = prompt.iter().map(|&id| stream.push(id)).collect();
         let tokens = Tokens::new(&mut *self.logits, &prompt, count, &mut self.sampler, &self.stop);
-        let tokens = tokens.constrained(self.constraint.clone(), &self.stop);
+        let tokens = tokens.constrained(self.constraint.clone(), &self.stop).with_draft(self.draft.as_mut());
         let mut stop = self.stop_text.clone();
         stop.clear();
         Text { tokens, stream: Some(stream), stop, prompt, prompt_text: text }

@@ -32,6 +32,8 @@
 //! programs a layer for one token or a window of tokens, with keys and values in surfaces. [`norm`]
 //! and the classifier run on the CPU.
 //!
+//! [`lora`] reads adapters, which are more inputs of these programs.
+//!
 //! [`export`](mod@export) writes a whole model as a package for Core ML.
 //!
 //! [`reference`](mod@reference) is the oracle: the same model in plain fp32, without a device.
@@ -39,8 +41,9 @@
 //! # Text
 //!
 //! [`generate`] turns a prompt into ids and continues them, [`sample`] chooses an id from the
-//! logits, [`grammar`] restricts the choice to texts of a JSON schema or another grammar, [`chat`]
-//! holds conversations, [`mod@evaluate`] measures the loss on given text.
+//! logits, [`grammar`] restricts the choice to texts of a JSON schema or another grammar,
+//! [`speculate`] lets a small model propose them, [`chat`] holds conversations,
+//! [`mod@evaluate`] measures the loss on given text.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -58,6 +61,7 @@ pub mod generation_config;
 pub mod grammar;
 pub mod kernels;
 pub mod layout;
+pub mod lora;
 pub mod model;
 pub mod norm;
 pub mod quantize;
@@ -65,6 +69,7 @@ pub mod random;
 pub mod reference;
 pub mod run_folder;
 pub mod sample;
+pub mod speculate;
 pub mod staging;
 pub mod stop;
 pub mod tokenizer;

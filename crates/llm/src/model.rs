@@ -32,6 +32,7 @@ use crate::decode::{self, Decoder, quantize::WeightType};
 use crate::generate::{self, NextLogits, TextGenerator};
 use crate::generation_config::{self, GenerationConfig};
 use crate::grammar::GrammarTokens;
+use crate::lora::{self, Adapter};
 use crate::run_folder;
 use crate::sample::Sampler;
 use crate::tokenizer::{self, Tokenizer};
@@ -50,6 +51,9 @@ pub enum Error {
     /// The tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
+    /// The adapter does not fit the model.
+    #[error(transparent)]
+    Lora(#[from] lora::Error),
     /// The recommendations for generation cannot be read.
     #[error(transparent)]
     Generation(#[from] generation_config::Error),
@@ -82,7 +86,8 @@ pub struct Model {
     pub vocabulary: Option<Compaction>,
     /// What the model's files recommend for generation.
     pub generation: GenerationConfig,
-    /// The weights in fp32, once they were needed.
+    adapter: Option<Adapter>,
+    /// The weights in fp32, with the adapter, once they were needed.
     widened: OnceLock<Weights>,
 }
 
@@ -126,7 +131,23 @@ impl Model {
         };
         let generation = GenerationConfig::find(path)?;
         let (path, widened) = (path.to_path_buf(), OnceLock::new());
-        Ok(Model { path, config, weights, tokenizer: None, vocabulary, generation, widened })
+        Ok(Model { path, config, weights, tokenizer: None, vocabulary, generation, adapter: None, widened })
+    }
+
+    /// The model with an adapter: on a device as inputs of the programs, and merged into the fp32
+    /// weights for the reference. [`Model::weights`] stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::Lora`] for an adapter of another model.
+    pub fn with_adapter(mut self, adapter: Adapter) -> Result<Model, Error> {
+        adapter.check(&self.config)?;
+        (self.adapter, self.widened) = (Some(adapter), OnceLock::new());
+        Ok(self)
+    }
+
+    /// The adapter, if the model has one.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
     }
 
     fn with_tokenizer(mut self, tokenizer: Tokenizer) -> Result<Model, Error> {
@@ -143,16 +164,20 @@ impl Model {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.path.clone()))
     }
 
-    /// All weights in fp32, as training and the reference need them. They are read at the first
-    /// call and then kept. A device does without them: it reads rows of [`Model::weights`].
+    /// All weights in fp32, with the adapter, as training and the reference need them. They are
+    /// read at the first call and then kept. A decoder on a device does without them: it reads rows
+    /// of [`Model::weights`].
     ///
     /// # Errors
-    /// As [`Weights::read`].
-    pub fn fp32_weights(&self) -> Result<&Weights, weights::Error> {
+    /// As [`Weights::read`]; [`Error::Lora`] if the adapter cannot be merged.
+    pub fn fp32_weights(&self) -> Result<&Weights, Error> {
         if let Some(weights) = self.widened.get() {
             return Ok(weights);
         }
-        let weights = Weights::read(&self.weights, &self.config)?;
+        let mut weights = Weights::read(&self.weights, &self.config)?;
+        if let Some(adapter) = &self.adapter {
+            adapter.merge_into(&mut weights, &self.config)?;
+        }
         Ok(self.widened.get_or_init(|| weights))
     }
 
@@ -178,13 +203,24 @@ impl Model {
         options: decode::Options,
     ) -> Result<Box<dyn NextLogits + '_>, generate::Error> {
         match device {
-            Some(device) => Ok(Box::new(Decoder::new(device, &self.config, &self.weights, options)?)),
+            Some(device) => Ok(Box::new(self.decoder(device, options)?)),
             None if options.weights != WeightType::Fp16 => Err(generate::Error::ReferenceWeights),
-            None => {
-                let weights = self.fp32_weights().map_err(Error::from)?;
-                generate::next_logits(&self.config, weights, None, options)
-            }
+            None => generate::next_logits(&self.config, self.fp32_weights()?, None, options),
         }
+    }
+
+    /// A decoder on `device`, with the model's adapter.
+    ///
+    /// # Errors
+    /// As [`Decoder::new`].
+    pub fn decoder(&self, device: &Device, options: decode::Options) -> Result<Decoder, generate::Error> {
+        let rank = self.adapter.as_ref().map_or(0, Adapter::rank).max(options.adapter_rank);
+        let options = decode::Options { adapter_rank: rank, ..options };
+        let mut decoder = Decoder::new(device, &self.config, &self.weights, options)?;
+        if self.adapter.is_some() {
+            decoder.set_adapter(self.adapter())?;
+        }
+        Ok(decoder)
     }
 
     /// A generator of text: on `device`, or with the fp32 reference if `device` is `None`. It

@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use ferrane_device::Device;
 use ferrane_llm::chat::Template;
-use ferrane_llm::decode::{self, Decoder};
+use ferrane_llm::decode;
 use ferrane_llm::generate;
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::Sampling;
@@ -88,7 +88,7 @@ impl Server {
         let context = decode.context.unwrap_or(usize::MAX).min(model.config.max_seq);
         Server::with_sequences(model, context, setup, options, move |model| {
             Ok(match &device {
-                Some(device) => Box::new(Slots::new(Decoder::new(device, &model.config, &model.weights, decode)?)),
+                Some(device) => Box::new(Slots::new(model.decoder(device, decode)?)),
                 None => Box::new(OneSequence::new(model.next_logits(None, decode)?)),
             })
         })

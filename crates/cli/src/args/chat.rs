@@ -6,7 +6,7 @@ use clap::Args;
 use ferrane::llm::generation_config::GenerationConfig;
 use ferrane::llm::sample::Sampling;
 
-use super::{DeviceArg, WeightsType, finite32, whole};
+use super::{ContextPolicy, DeviceArg, WeightsType, finite32, whole};
 
 /// How tokens are chosen.
 #[derive(Args, Debug, Clone)]
@@ -87,6 +87,30 @@ pub struct GrammarArgs {
     pub regex: Option<String>,
 }
 
+/// An adapter of the model.
+#[derive(Args, Debug, Clone)]
+pub struct LoraArg {
+    /// LoRA adapter: a folder as PEFT writes it, and a factor of its effect [default: 1].
+    #[arg(long, value_name = "DIR[:SCALE]")]
+    pub lora: Option<String>,
+}
+
+/// What runs together with a model.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Adapter and draft")]
+pub struct CompanionArgs {
+    /// An adapter of the model.
+    #[command(flatten)]
+    pub adapter: LoraArg,
+    /// Draft model: a small one with the same vocabulary, which proposes tokens. The text keeps its
+    /// distribution.
+    #[arg(long, value_name = "FILE|DIR", conflicts_with = "grammar_of_text")]
+    pub draft: Option<PathBuf>,
+    /// Number of tokens that the draft proposes at a time.
+    #[arg(long, default_value_t = 4, value_name = "N", requires = "draft", value_parser = whole::<usize>)]
+    pub draft_tokens: usize,
+}
+
 /// `ferrane generate`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
@@ -109,12 +133,21 @@ pub struct Generate {
     /// Element type of the matrices; int8 has a scale for each output channel.
     #[arg(long, value_enum, default_value = "fp16")]
     pub weights_type: WeightsType,
+    /// Largest number of tokens that the model sees at a time, on a device [default: the model's].
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub context: Option<usize>,
+    /// What happens to a text that is longer than the context, on a device.
+    #[arg(long, value_enum, default_value = "shift")]
+    pub context_policy: ContextPolicy,
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,
     /// Print one JSON object at the end (text, ids, tokens per second) instead of streaming.
     #[arg(long)]
     pub json: bool,
+    /// What runs together with the model.
+    #[command(flatten)]
+    pub companions: CompanionArgs,
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -176,6 +209,9 @@ pub struct Chat {
     /// Print JSON lines: {"piece"} while an answer is made, {"answer"} at its end, {"error"}.
     #[arg(long)]
     pub json: bool,
+    /// What runs together with the model.
+    #[command(flatten)]
+    pub companions: CompanionArgs,
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingArgs,

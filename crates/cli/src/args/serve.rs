@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DeviceArg, WeightsType, whole};
+use super::{DeviceArg, LoraArg, WeightsType, whole};
 
 /// `ferrane serve`.
 #[derive(Args, Debug)]
@@ -50,6 +50,9 @@ pub struct Serve {
     /// keys and values. The fp32 reference has one.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub slots: u8,
+    /// An adapter of the model.
+    #[command(flatten)]
+    pub adapter: LoraArg,
     /// Where the kernels run.
     #[command(flatten)]
     pub device: DeviceArg,

@@ -10,6 +10,7 @@ mod audit;
 mod bench;
 mod bundles;
 mod chat;
+mod companions;
 mod compile;
 mod compiled;
 mod compiled_run;

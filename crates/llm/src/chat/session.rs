@@ -12,6 +12,7 @@ use crate::generate::{self, NextLogits};
 use crate::grammar::Constraint;
 use crate::model::Model;
 use crate::sample::{Sampler, Sampling};
+use crate::speculate::Draft;
 use crate::stop::StopText;
 use crate::tokenizer::Tokenizer;
 
@@ -104,6 +105,7 @@ pub struct Chat<'a> {
     context: usize,
     options: ChatOptions,
     messages: Vec<Message>,
+    draft: Option<Draft<'a>>,
 }
 
 impl<'a> Chat<'a> {
@@ -136,7 +138,18 @@ impl<'a> Chat<'a> {
             context: decode.context.unwrap_or(model.config.max_seq).min(model.config.max_seq),
             options,
             messages: Vec::new(),
+            draft: None,
         })
+    }
+
+    /// Has a draft propose tokens, or none. The distribution of the answers stays the same.
+    pub fn set_draft(&mut self, draft: Option<Draft<'a>>) {
+        self.draft = draft;
+    }
+
+    /// The draft, if there is one.
+    pub fn draft(&self) -> Option<&Draft<'a>> {
+        self.draft.as_ref()
     }
 
     /// The messages so far.
@@ -241,7 +254,7 @@ impl<'a> Chat<'a> {
             if piece.is_empty() { ControlFlow::Continue(()) } else { show(&piece) }
         };
         let tokens = generate::Tokens::new(&mut *self.logits, &prompt, most, &mut self.sampler, &[]);
-        let mut tokens = tokens.constrained(options.constraint.clone(), &self.end);
+        let mut tokens = tokens.constrained(options.constraint.clone(), &self.end).with_draft(self.draft.as_mut());
         for id in &mut tokens {
             let id = id?;
             if answer.first.is_zero() {

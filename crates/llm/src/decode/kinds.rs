@@ -37,6 +37,8 @@ pub(super) struct Kind {
     pub(super) reach: usize,
     /// The rotation of heads, for sequences as long as the context.
     rope: Rotation,
+    /// Pairs of a head.
+    half: usize,
     /// Cosines and sines, half a head each, of the positions prepared so far, `[positions,
     /// head_dim]`.
     rows: Vec<f16>,
@@ -47,6 +49,7 @@ impl Kind {
         let kind = |kind| Kind {
             reach: config.window(kind).unwrap_or(usize::MAX),
             rope: config.rotation(kind, context),
+            half: config.head_dim / 2,
             rows: Vec::new(),
         };
         config.attention_kinds().into_iter().map(kind).collect()
@@ -66,6 +69,11 @@ impl Kind {
                 (*cos, *sin) = (f16::from_f64(c), f16::from_f64(s));
             }
         }
+    }
+
+    /// The cosine and the sine of each pair at a position, for half a head.
+    pub(super) fn pairs(&self, position: usize) -> impl Iterator<Item = (f64, f64)> {
+        (0..self.half).map(move |i| self.rope.at(i, position))
     }
 
     /// The cosines and sines of a position that [`Kind::rotate`] has prepared.

@@ -14,7 +14,8 @@
 //! | several sequences | each in a slot with its own caches; a window of one position of each, unless the machine wants more queries of a sequence |
 //! | cache | a surface of keys and one of values for each layer, fp16, in buckets of 128, 256, 384, 512, 768, 1024 … positions; the host appends the rows that the program returns |
 //! | weights | surfaces, staged once: one compile for all layers; every program binds the same ones |
-//! | past the context | the last half of the context is fed again from position 0 |
+//! | adapters | inputs, too, if [`Options::adapter_rank`] leaves room for one: switching needs no compile |
+//! | past the context | what [`ContextPolicy`] says: the last half is fed again from position 0, the oldest tokens after the first four are dropped, or an error |
 //!
 //! *Weights are inputs.* If they were constants, each layer would be a compile, and a process has a
 //! budget of about 119 compiles (C154). With inputs, a bucket is one compile and each window size
@@ -27,7 +28,9 @@
 //! Masked positions of the cache hold zeros or rows of an earlier sequence. Both are finite, and
 //! their probability is zero.
 
+mod adapter;
 pub mod constants;
+mod context;
 mod kinds;
 pub mod program;
 pub mod quantize;
@@ -36,12 +39,15 @@ mod slots;
 mod steps;
 mod window;
 
+pub use context::ContextPolicy;
+
 use ferrane_device::{Device, Layout};
 use ferrane_host::pool;
 
 use crate::config::Config;
 use crate::forward::Error;
 use crate::layout::LayoutError;
+use crate::lora::Adapter;
 use crate::weights::{self, WeightSource};
 use constants::LayerMatrices;
 use kinds::{Gains, Kind};
@@ -64,11 +70,22 @@ pub struct Options {
     /// Number of sequences, each with its own caches, which are allocated when it is first used: 1
     /// to [`MAX_SLOTS`]; other values are changed to the nearest of these.
     pub slots: usize,
+    /// Largest rank of the adapters that [`Decoder::set_adapter`] takes. 0: the programs have no
+    /// inputs for an adapter, which would cost time even when none is set.
+    pub adapter_rank: usize,
+    /// What happens to a sequence that would exceed the context.
+    pub policy: ContextPolicy,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { weights: WeightType::default(), context: None, slots: 1 }
+        Options {
+            weights: WeightType::default(),
+            context: None,
+            slots: 1,
+            adapter_rank: 0,
+            policy: ContextPolicy::default(),
+        }
     }
 }
 
@@ -93,7 +110,9 @@ pub struct Decoder {
     weights: WeightType,
     /// The matrices of the layers, if they are constants.
     constants: Vec<LayerMatrices>,
+    adapter_rank: usize,
     context: usize,
+    policy: ContextPolicy,
     /// Positions in the window of a single token.
     least: usize,
     staged: Staged,
@@ -156,7 +175,9 @@ impl Decoder {
             config: config.clone(),
             weights: options.weights,
             constants: Vec::new(),
+            adapter_rank: options.adapter_rank,
             context,
+            policy: options.policy,
             least: device.profile().min_queries.value.max(1),
             staged: Staged::default(),
             kernels: Vec::new(),
@@ -182,6 +203,7 @@ impl Decoder {
             decoder.bound(part, [decoder.least, 1, decoder.cached], 0)?;
         }
         decoder.staged.stage(config, weights, options.weights)?;
+        decoder.staged.adapt(config, None, options.adapter_rank)?;
         Ok(decoder)
     }
 
@@ -190,7 +212,8 @@ impl Decoder {
         &self.config
     }
 
-    /// The tokens of the first sequence so far, or of its kept half.
+    /// The tokens of the first sequence so far; of one that exceeded the context, those that it
+    /// kept.
     pub fn tokens(&self) -> &[u32] {
         self.slot_tokens(0)
     }
@@ -205,9 +228,17 @@ impl Decoder {
         self.context
     }
 
-    /// The tokens of a slot's sequence so far, or of its kept half; none if there is no such slot.
+    /// The tokens of a slot's sequence so far; of one that exceeded the context, those that it
+    /// kept. None if there is no such slot.
     pub fn slot_tokens(&self, slot: usize) -> &[u32] {
         self.slots.get(slot).map_or(&[], |slot| &slot.tokens)
+    }
+
+    /// Number of leading tokens of the first sequence whose keys and values depend on its kept
+    /// tokens only. Those after them were computed with tokens that [`ContextPolicy::Sinks`]
+    /// dropped.
+    pub fn reusable(&self) -> usize {
+        self.slots.first().map_or(0, |slot| slot.own.min(slot.tokens.len()))
     }
 
     /// Bytes of weights that a token reads: the layers' matrices and the classifier.
@@ -217,6 +248,29 @@ impl Decoder {
         let all = c.q_dim() + 2 * c.kv_dim();
         let layer = bytes(all, c.dim) + bytes(c.dim, c.q_dim()) + bytes(2 * c.hidden, c.dim) + bytes(c.dim, c.hidden);
         c.layers * layer + self.weights.of_tables().bytes(c.vocab, c.dim)
+    }
+
+    /// Makes the model the one with this adapter, or without one. All sequences begin again, since
+    /// their keys and values belong to the model before. The adapter is an input of the programs:
+    /// nothing is compiled, and the cost is that of copying its matrices.
+    ///
+    /// # Errors
+    /// [`Error::Lora`] for an adapter of another model; [`Error::AdapterRank`] if its rank is above
+    /// [`Options::adapter_rank`]; [`Error::Quantize`] for values beyond fp16; or the device failed.
+    /// After the last two the model has no adapter.
+    pub fn set_adapter(&mut self, adapter: Option<&Adapter>) -> Result<(), Error> {
+        if let Some(adapter) = adapter {
+            adapter.check(&self.config)?;
+            if adapter.rank() > self.adapter_rank {
+                return Err(Error::AdapterRank { found: adapter.rank(), most: self.adapter_rank });
+            }
+        }
+        (0..self.slots.len()).for_each(|slot| self.rewind(slot, 0));
+        let result = self.staged.adapt(&self.config, adapter, self.adapter_rank);
+        if result.is_err() {
+            self.staged.adapt(&self.config, None, self.adapter_rank)?;
+        }
+        result
     }
 
     /// Begins a new first sequence.
@@ -255,12 +309,11 @@ impl Decoder {
     }
 
     /// Continues the first sequence by tokens and returns the logits `[vocab]` of the one after
-    /// them. A sequence that would exceed the context continues with its last half, from position
-    /// 0.
+    /// them. [`Options::policy`] says what happens to a sequence that would exceed the context.
     ///
     /// # Errors
-    /// [`Error::Length`] without tokens, [`Error::Token`], or the device failed; the sequence is
-    /// unchanged then.
+    /// [`Error::Length`] without tokens, [`Error::Token`], [`Error::Context`], or the device
+    /// failed; the sequence is unchanged then.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.feed_all(&[(0, tokens)])
     }
@@ -277,11 +330,11 @@ impl Decoder {
         let mut undo = std::mem::take(&mut self.undo);
         undo.extend(feeds.iter().map(|&(slot, tokens)| self.extend(slot, tokens)));
         // Runs on a thread of the pool, so that a parallel product wakes one thread less.
-        let result = pool::scope(|_| self.catch_up(feeds));
+        let result = pool::scope(|_| self.make_room(feeds).and_then(|()| self.catch_up(feeds)));
         for (&(slot, _), before) in feeds.iter().zip(undo.drain(..)).filter(|_| result.is_err()) {
             let slot = &mut self.slots[slot];
             match before {
-                (_, Some(kept)) => (slot.tokens, slot.done) = (kept, 0),
+                (_, Some(kept)) => (slot.tokens, slot.done, slot.own) = (kept, 0, usize::MAX),
                 (before, None) => slot.rewind(before),
             }
         }
@@ -337,25 +390,16 @@ impl Decoder {
             if let Some((i, &token)) = tokens.iter().enumerate().find(|(_, t)| **t as usize >= vocab) {
                 return Err(Error::Token { token, position: before + i, vocab });
             }
+            let found = before + tokens.len();
+            if self.policy == ContextPolicy::Error && found > self.context {
+                return Err(Error::Context { found, context: self.context });
+            }
         }
         Ok(())
     }
 
     fn check_slot(&self, slot: usize) -> Result<(), Error> {
         if slot < self.slots.len() { Ok(()) } else { Err(Error::Slot { slot, slots: self.slots.len() }) }
-    }
-
-    /// Appends tokens to a sequence, or keeps its last half. Returns what restores it.
-    fn extend(&mut self, slot: usize, tokens: &[u32]) -> (usize, Option<Vec<u32>>) {
-        let Slot { tokens: all, done, .. } = &mut self.slots[slot];
-        let before = all.len();
-        let kept = (before + tokens.len() > self.context).then(|| all.clone());
-        all.extend_from_slice(tokens);
-        if kept.is_some() {
-            all.drain(..all.len() - self.context.div_ceil(2));
-            *done = 0;
-        }
-        (before, kept)
     }
 
     /// Grows the caches to hold at least `positions` positions, and allocates those of the slots
@@ -390,7 +434,8 @@ impl Decoder {
 
     /// Compiles and loads a program for `[queries, slots, cached]`; returns its index.
     fn program(&mut self, part: DecodeKernel, [queries, slots, cached]: [usize; 3]) -> Result<usize, Error> {
-        let shape = DecodeShape { config: self.config.clone(), queries, slots, cached, weights: self.weights };
+        let (config, weights, adapter_rank) = (self.config.clone(), self.weights, self.adapter_rank);
+        let shape = DecodeShape { config, queries, slots, cached, weights, adapter_rank };
         let kernel = WindowKernel::new(&self.device, &shape, part, &self.constants)?;
         self.kernels.push((shape, kernel));
         Ok(self.kernels.len() - 1)

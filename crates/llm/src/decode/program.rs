@@ -21,6 +21,12 @@
 //! [`super::quantize`]. int4 weights are constants, see [`super::constants`]: such programs belong to
 //! a layer and have no inputs `w…`.
 //!
+//! With room for an adapter each matrix has two more inputs, `a…` `[1, width, 1, in]` and `b…` `[1,
+//! out, 1, width]`, and the product is `x · wᵀ + (x · aᵀ) · bᵀ`. Each projection has `adapter_rank`
+//! rows of `a…` and as many columns of `b…`; the columns of other projections are zero in its rows.
+//! One product for all projections of a matrix costs less than one for each, which would have to be
+//! put together again.
+//!
 //! *Everything that changes from token to token is an input.* The rotation of the window's
 //! positions is `rope`, and `mask` says which cached positions a query sees, so one program serves
 //! every sequence length up to the size of its cache. The mask of the first window of a sequence,
@@ -44,6 +50,7 @@ use crate::config::{Activation, Config};
 use crate::kernels;
 use crate::kernels::ops::{self, OpResult, int};
 use crate::layout::OUTPUT;
+use crate::weights::Part;
 
 /// The width of a row of a surface is a multiple of this, in elements.
 const WIDTH: usize = 32;
@@ -99,13 +106,23 @@ pub enum DecodeMatrix {
 }
 
 impl DecodeMatrix {
-    /// The suffix of the names of its inputs, after `w` or `u`.
+    /// The suffix of the names of its inputs, after `w`, `u`, `a` or `b`.
     fn suffix(self) -> &'static str {
         match self {
             DecodeMatrix::Qkv => "qkv",
             DecodeMatrix::O => "o",
             DecodeMatrix::W13 => "13",
             DecodeMatrix::W2 => "2",
+        }
+    }
+
+    /// The stored matrices, in the order of their rows.
+    pub fn parts(self) -> &'static [Part] {
+        match self {
+            DecodeMatrix::Qkv => &[Part::Wq, Part::Wk, Part::Wv],
+            DecodeMatrix::O => &[Part::Wo],
+            DecodeMatrix::W13 => &[Part::W1, Part::W3],
+            DecodeMatrix::W2 => &[Part::W2],
         }
     }
 }
@@ -128,6 +145,10 @@ pub enum DecodeInput {
     Weight(DecodeMatrix),
     /// The units of the rows of an int8 matrix, `[1, 1, 1, rows]` in fp16.
     Units(DecodeMatrix),
+    /// The matrices A of an adapter, `[1, width, 1, in]` in fp16.
+    Down(DecodeMatrix),
+    /// The matrices B of an adapter, `[1, rows, 1, width]` in fp16.
+    Up(DecodeMatrix),
     /// Biases of the query, key and value projections, concatenated.
     Bias,
     /// Gains of the QK-norm, one row for each query and key head.
@@ -151,6 +172,14 @@ impl DecodeInput {
             DecodeInput::Units(DecodeMatrix::O) => "uo",
             DecodeInput::Units(DecodeMatrix::W13) => "u13",
             DecodeInput::Units(DecodeMatrix::W2) => "u2",
+            DecodeInput::Down(DecodeMatrix::Qkv) => "aqkv",
+            DecodeInput::Down(DecodeMatrix::O) => "ao",
+            DecodeInput::Down(DecodeMatrix::W13) => "a13",
+            DecodeInput::Down(DecodeMatrix::W2) => "a2",
+            DecodeInput::Up(DecodeMatrix::Qkv) => "bqkv",
+            DecodeInput::Up(DecodeMatrix::O) => "bo",
+            DecodeInput::Up(DecodeMatrix::W13) => "b13",
+            DecodeInput::Up(DecodeMatrix::W2) => "b2",
             DecodeInput::Bias => "bias",
             DecodeInput::Gain => "gain",
         }
@@ -181,6 +210,8 @@ pub struct DecodeShape {
     pub cached: usize,
     /// Element type of the matrices.
     pub weights: WeightType,
+    /// Largest rank of an adapter; 0 for programs without inputs for one.
+    pub adapter_rank: usize,
 }
 
 /// The permutation of a head's `head_dim` elements: element `i` of the programs is the stored
@@ -217,6 +248,12 @@ impl DecodeShape {
         self.config.head_dim.next_multiple_of(WIDTH)
     }
 
+    /// Rows of A and columns of B in the inputs of an adapter: those of each stored matrix, and
+    /// padding.
+    pub fn adapter_width(&self, matrix: DecodeMatrix) -> usize {
+        (matrix.parts().len() * self.adapter_rank).next_multiple_of(WIDTH)
+    }
+
     /// Elements in a row of a kernel's output.
     pub fn out_width(&self, part: DecodeKernel) -> usize {
         match part {
@@ -243,6 +280,11 @@ impl DecodeShape {
                 }
                 // Constants.
                 WeightType::Int4 => {}
+            }
+            if self.adapter_rank > 0 {
+                let width = self.adapter_width(matrix);
+                inputs.push((DecodeInput::Down(matrix), half, [1, width, 1, cols]));
+                inputs.push((DecodeInput::Up(matrix), half, [1, rows, 1, width]));
             }
         };
         match part {
@@ -302,6 +344,7 @@ impl DecodeShape {
             self.queries.checked_mul(self.queries),
             self.cached.checked_add(self.queries).and_then(|n| n.checked_mul(c.heads)),
             (c.kv_dim()).checked_mul(self.cached),
+            self.adapter_rank.checked_mul(4).and_then(|n| n.checked_mul(c.q_dim().max(c.dim).max(c.hidden))),
         ];
         let limit = i32::MAX as usize / 4;
         let several = (2..=MAX_SLOTS).contains(&self.slots) && self.slots == self.queries && self.cached > 0;
@@ -355,10 +398,30 @@ impl Build<'_> {
         self.b.slice_by_size(name, x, &begin.map(int), &size.map(int))
     }
 
+    /// Product with the rows `of` a matrix, and with those of the adapter, if there is room for
+    /// one.
+    fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
+        if self.shape.adapter_rank == 0 {
+            return self.product(name, rows, matrix, of);
+        }
+        let width = self.shape.adapter_width(matrix);
+        let base = self.product(&format!("{name}_base"), rows, matrix, of.clone())?;
+        let (a, b) = (self.input(DecodeInput::Down(matrix))?, self.input(DecodeInput::Up(matrix))?);
+        let extent = |shape: &[usize], axis: usize| shape.get(axis).copied().unwrap_or(0);
+        let (cols, all) = (extent(&self.b.shape(a)?, 3), extent(&self.b.shape(b)?, 1));
+        let matrix = matrix.suffix();
+        let a = self.reshape(&format!("a{matrix}_2d"), a, [1, 1, width, cols])?;
+        let b = self.reshape(&format!("b{matrix}_2d"), b, [1, 1, all, width])?;
+        let b = self.slice(&format!("b{matrix}_rows"), b, [0, 0, of.start, 0], [1, 1, of.len(), width])?;
+        let low = self.b.matmul(&format!("{name}_low"), rows, a, Transpose::Y)?;
+        let change = self.b.matmul(&format!("{name}_change"), low, b, Transpose::Y)?;
+        self.b.add(name, base, change)
+    }
+
     /// Product with the rows `of` a matrix: `y[t, o] = Σ_i x[t, i] · w[o, i]`. An int8 code is a
     /// multiple of 1/128 of its row's unit; `rows` are divided by 128 before the product, so that
     /// the product does not overflow where the result would not.
-    fn linear(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
+    fn product(&mut self, name: &str, rows: ValueId, matrix: DecodeMatrix, of: Range<usize>) -> OpResult {
         if self.shape.weights == WeightType::Int4 {
             return self.constant_product(name, rows, matrix, of);
         }
@@ -596,14 +659,15 @@ mod tests {
 
     #[test]
     fn every_option_builds() {
-        for bits in 0..32 {
+        for bits in 0..64 {
             let on = |bit: u32| bits & (1 << bit) != 0;
             let mut config = preset("stories260k").unwrap();
             (config.qk_norm, config.qkv_bias) = (on(0), on(1));
             config.kv_heads = if on(2) { config.heads } else { config.heads / 2 };
             let weights = if on(3) { WeightType::Fp16 } else { WeightType::Int8 };
+            let adapter_rank = if on(5) { 12 } else { 0 };
             for (queries, slots, cached) in [(1, 1, 32), (4, 1, 256), (32, 1, 0), (3, 3, 64), (16, 16, 128)] {
-                let shape = DecodeShape { config: config.clone(), queries, slots, cached, weights };
+                let shape = DecodeShape { config: config.clone(), queries, slots, cached, weights, adapter_rank };
                 for part in [DecodeKernel::Attention, DecodeKernel::FeedForward, DecodeKernel::KeysValues] {
                     let program = shape.build(part).unwrap();
                     let main = program.function("main").unwrap();
@@ -628,7 +692,8 @@ mod tests {
         // Sequences without a query each, without caches, or too many.
         let slots = [(4, 2, 64), (1, 0, 64), (2, 2, 0), (17, 17, 64)];
         for (queries, slots, cached) in sizes.into_iter().chain(slots) {
-            let shape = DecodeShape { config: config.clone(), queries, slots, cached, weights: WeightType::Fp16 };
+            let (config, weights) = (config.clone(), WeightType::Fp16);
+            let shape = DecodeShape { config, queries, slots, cached, weights, adapter_rank: 0 };
             assert!(shape.build(DecodeKernel::Attention).is_err(), "{queries} {slots} {cached}");
         }
     }

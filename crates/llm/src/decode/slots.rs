@@ -1,12 +1,14 @@
 //! Sequences and their caches.
 
+use std::ops::Range;
+
 use ferrane_device::{Device, Layout};
+use ferrane_host::pool;
 
 use super::window::Cache;
 use crate::forward::Error;
 
 /// A sequence with its caches.
-#[derive(Default)]
 pub(super) struct Slot {
     /// The sequence, of which the first `done` tokens are in the caches.
     pub(super) tokens: Vec<u32>,
@@ -14,8 +16,16 @@ pub(super) struct Slot {
     /// Number of leading positions of the caches that may hold rows, of this sequence or an earlier
     /// one.
     written: usize,
+    /// Number of leading positions whose keys and values depend on the kept tokens only.
+    pub(super) own: usize,
     /// The caches of each layer; none while the slot has not been used.
     pub(super) caches: Vec<Cache>,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot { tokens: Vec::new(), done: 0, written: 0, own: usize::MAX, caches: Vec::new() }
+    }
 }
 
 fn at(source: ferrane_device::Error) -> Error {
@@ -32,6 +42,33 @@ impl Slot {
     pub(super) fn rewind(&mut self, count: usize) {
         self.tokens.truncate(count);
         self.done = self.done.min(self.tokens.len());
+        self.renew();
+    }
+
+    /// Notes whether all computed positions depend on the kept tokens only, which is so again after
+    /// those that do not are gone.
+    pub(super) fn renew(&mut self) {
+        if self.done <= self.own {
+            self.own = usize::MAX;
+        }
+    }
+
+    /// Drops positions of the sequence, whose tokens are all computed, and moves the later ones up.
+    /// `turns` has the rotation of a layer's keys by as many positions.
+    pub(super) fn drop_positions<'a>(
+        &mut self,
+        range: Range<usize>,
+        turns: impl Fn(usize) -> &'a [(f32, f32)] + Sync,
+    ) -> Result<(), Error> {
+        let end = self.done;
+        pool::try_for_each_range(self.caches.len(), 1, |layers| {
+            let mut layers = self.caches[layers.clone()].iter().zip(layers);
+            layers.try_for_each(|(cache, layer)| cache.drop_positions(range.clone(), end, turns(layer)).map_err(at))
+        })?;
+        self.done = end - range.len();
+        self.own = self.own.min(range.start);
+        self.tokens.drain(range);
+        Ok(())
     }
 
     /// Notes that the positions before `end` may hold rows from now on.
@@ -71,7 +108,8 @@ impl Slot {
         }
         self.tokens.clear();
         self.tokens.extend_from_slice(&other.tokens[..count.min(other.tokens.len())]);
-        self.done = done;
+        (self.done, self.own) = (done, other.own);
+        self.renew();
         self.writes(done);
         Ok(())
     }

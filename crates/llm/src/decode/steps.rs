@@ -16,6 +16,9 @@ use crate::kernels::MASKED;
 
 /// Positions in the windows of a prefill, wide and narrow.
 const WINDOWS: [usize; 2] = [256, 32];
+/// Positions in the windows of a few tokens whose logits are all wanted, such as the proposals of a
+/// draft.
+const FEW: usize = 8;
 /// Number of tokens from which a window of 256 is cheaper than windows of 32.
 const WIDE: usize = 128;
 
@@ -125,6 +128,7 @@ impl Decoder {
             let queries = match left {
                 0 => return Ok(()),
                 _ if left <= 2 * self.least => self.least,
+                ..=FEW if each.is_some() => FEW,
                 WIDE.. => WINDOWS[0],
                 _ => WINDOWS[1],
             };

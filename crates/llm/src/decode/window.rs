@@ -46,6 +46,16 @@ impl Staged {
         Ok(surface)
     }
 
+    /// Calls `write(layer, input, surface)` on all surfaces, several at a time.
+    pub(super) fn for_each(
+        &self,
+        write: impl Fn(usize, DecodeInput, &Surface) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        pool::try_for_each_range(self.0.len(), 1, |range| {
+            self.0[range].iter().try_for_each(|(layer, input, surface)| write(*layer, *input, surface))
+        })
+    }
+
     /// Writes the weights into all existing surfaces, several at a time.
     pub(super) fn stage(&self, config: &Config, source: &dyn WeightSource, types: WeightType) -> Result<(), Error> {
         let first = |layer: usize, input: DecodeInput| {
@@ -216,7 +226,7 @@ pub(super) fn each_row(
 }
 
 /// All fp16 words of a surface `[…, width]`, and its row stride in words.
-fn rows_of(access: &mut WriteAccess) -> (&mut [f16], usize) {
+pub(super) fn rows_of(access: &mut WriteAccess) -> (&mut [f16], usize) {
     let stride = row_stride(access.layout());
     (access.f16s_mut(), stride)
 }
@@ -290,6 +300,29 @@ impl Cache {
                 for t in 0..count {
                     if let (Some(from), Some(to)) = (from.row(h * before + t), to.row_mut(h * now + t)) {
                         to.copy_from_slice(from);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the positions from the end of `range` up to `end` to its begin, and rotates their keys
+    /// back by the angles of `turns`, one for each pair.
+    pub(super) fn drop_positions(&self, range: Range<usize>, end: usize, turns: &[(f32, f32)]) -> DeviceResult<()> {
+        for (surface, turns) in [(&self.keys, Some(turns)), (&self.values, None)] {
+            let mut access = surface.write()?;
+            let (heads, positions) = (access.layout().shape[1], access.layout().shape[2]);
+            let (words, width) = rows_of(&mut access);
+            for words in words.chunks_mut(positions * width).take(heads) {
+                let last = words.len().min(end * width);
+                words.copy_within(range.end * width..last, range.start * width);
+                let Some(turns) = turns else { continue };
+                for row in words[range.start * width..last - range.len() * width].chunks_mut(width) {
+                    let (first, second) = row.split_at_mut(turns.len());
+                    for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(turns) {
+                        let (x, y) = (a.to_f32(), b.to_f32());
+                        (*a, *b) = (f16::from_f32(x * cos + y * sin), f16::from_f32(y * cos - x * sin));
                     }
                 }
             }

@@ -31,6 +31,7 @@
 
 mod log_probs;
 mod options;
+mod speculative;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ use crate::random::Rng;
 
 pub use log_probs::{LogProb, LogProbs, log_probs};
 pub use options::{Error, Sampling};
+pub(crate) use speculative::Proposal;
 
 /// Draws tokens. It owns the state of its random generator, which each draw advances, and the
 /// tokens so far.
@@ -293,12 +295,17 @@ impl History {
         if window.is_some_and(|window| self.tokens.len() - self.from > window) {
             let (id, origin) = self.tokens[self.from];
             self.from += 1;
-            if let Some(count) = self.counts.get_mut(&id) {
-                count.all -= 1;
-                count.output -= usize::from(origin == Origin::Output);
-                if count.all == 0 {
-                    self.counts.remove(&id);
-                }
+            self.remove(id, origin);
+        }
+    }
+
+    /// No longer counts a token.
+    fn remove(&mut self, id: u32, origin: Origin) {
+        if let Some(count) = self.counts.get_mut(&id) {
+            count.all -= 1;
+            count.output -= usize::from(origin == Origin::Output);
+            if count.all == 0 {
+                self.counts.remove(&id);
             }
         }
     }

@@ -11,7 +11,7 @@ use ferrane_host::f16;
 use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::constants;
 use ferrane_llm::decode::quantize::{HostMatrix, WeightType};
-use ferrane_llm::decode::{Decoder, Options};
+use ferrane_llm::decode::{ContextPolicy, Decoder, Options};
 use ferrane_llm::forward::{self, Error, Forward};
 use ferrane_llm::generate::{NextLogits as _, Tokens};
 use ferrane_llm::reference::Reference;
@@ -22,8 +22,9 @@ use ferrane_machine::profile::Limit;
 use ferrane_testdata::Suite;
 use std::path::Path;
 
-const INT8: Options = Options { weights: WeightType::Int8, context: None, slots: 1 };
-const INT4: Options = Options { weights: WeightType::Int4, context: None, slots: 1 };
+const INT8: Options =
+    Options { weights: WeightType::Int8, context: None, slots: 1, adapter_rank: 0, policy: ContextPolicy::Shift };
+const INT4: Options = Options { weights: WeightType::Int4, ..INT8 };
 
 /// Largest difference of logits relative to their range: some roundings to fp16 for each of two
 /// layers.
@@ -31,7 +32,7 @@ const CLOSE: f32 = 8e-3;
 
 /// Small models whose context exceeds the smallest caches: one kv head for each query head or for
 /// two, biases, QK-norm, a sliding window, tied and untied; layers that differ, and all of Gemma.
-fn models() -> Vec<(Config, Weights)> {
+pub fn models() -> Vec<(Config, Weights)> {
     let many = Config { kv_heads: 4, ..plain() };
     let narrow = Config { sliding_window: Some(150), ..everything() };
     let wider = |config| Config { sliding_window: Some(150), ..config };
@@ -45,7 +46,7 @@ fn models() -> Vec<(Config, Weights)> {
 }
 
 /// `count` pseudo-random tokens of the model's vocabulary.
-fn tokens(config: &Config, count: usize) -> Vec<u32> {
+pub fn tokens(config: &Config, count: usize) -> Vec<u32> {
     (0..count).map(|i| ((i * i * 7 + i / 3) % config.vocab) as u32).collect()
 }
 

@@ -5,6 +5,7 @@
 mod backward;
 mod chat;
 mod checkpoints;
+mod context;
 mod decode;
 mod device;
 mod export;
@@ -14,8 +15,10 @@ mod gguf;
 mod gradients;
 mod grammar;
 mod kernels;
+mod lora;
 mod mlx;
 mod programs;
 mod quantize;
 mod sources;
+mod speculate;
 mod staging;

@@ -65,7 +65,8 @@ fn the_programs_of_generation_are_clean_on_the_m4() {
         let config = preset(model).expect("a preset");
         for (queries, cached) in [(1, 128), (1, 768), (4, 1024), (32, 0), (32, 384), (256, 0), (256, 512)] {
             for weights in [WeightType::Fp16, WeightType::Int8] {
-                let shape = decode::DecodeShape { config: config.clone(), queries, slots: 1, cached, weights };
+                let shape =
+                    decode::DecodeShape { config: config.clone(), queries, slots: 1, cached, weights, adapter_rank: 0 };
                 for part in [
                     decode::DecodeKernel::Attention,
                     decode::DecodeKernel::FeedForward,
