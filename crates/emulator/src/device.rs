@@ -243,8 +243,9 @@ impl Backend for Emulator {
     }
 
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
-        let bytes =
-            SharedBytes::new(layout.allocation).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
+        // Surfaces of a program may all have the size of the largest one.
+        let bytes = SharedBytes::padded(layout.allocation, layout.span());
+        let bytes = bytes.map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()))?;
         Ok(Arc::new(HeapMemory(bytes)))
     }
 

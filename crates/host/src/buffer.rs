@@ -10,7 +10,7 @@
 //! Invariant: a `&mut [u8]` exists only inside the one [`WriteGuard`], a `&[u8]` only inside
 //! [`ReadGuard`]s, and the state word is changed by the guards alone.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytemuck::{Pod, PodCastError};
 #[cfg(all(test, loom))]
 use loom::sync::atomic::{AtomicU32, Ordering};
+use memmap2::MmapMut;
 
 /// Alignment of every buffer in bytes: two cache lines, at least the width of the widest vector
 /// load.
@@ -30,6 +31,9 @@ pub const ALIGN: usize = 128;
 
 /// The size of a huge page, and the least size of a buffer that asks for them.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Unused bytes from which a buffer comes from the system, too: the allocator writes its zeros.
+const PADDING: usize = 64 << 10;
 
 /// State word of a buffer with a writer; any smaller value counts readers.
 const WRITER: u32 = u32::MAX;
@@ -54,9 +58,21 @@ pub enum Access {
 }
 
 /// Zeroed memory of a fixed size, freed on drop.
+///
+/// Large memory on Linux comes from the system, which zeroes a page when it is first touched. So
+/// what is never touched, such as the padding of a surface, takes no memory, and the threads that
+/// fill a buffer share the work.
 struct HeapBytes {
     ptr: NonNull<u8>,
-    layout: Layout,
+    owner: HeapOwner,
+}
+
+/// Where the memory comes from.
+enum HeapOwner {
+    /// The allocator, with this layout.
+    Allocator(Layout),
+    /// A mapping without a file, held only to be dropped.
+    System { _map: MmapMut },
 }
 
 // SAFETY: `HeapBytes` is the sole owner of plain bytes; it has no thread affinity and gives no
@@ -66,24 +82,25 @@ unsafe impl Send for HeapBytes {}
 unsafe impl Sync for HeapBytes {}
 
 impl HeapBytes {
-    fn zeroed(len: usize) -> Result<Self, AllocError> {
-        let huge = cfg!(target_os = "linux") && len >= HUGE_PAGE;
+    /// `len` bytes, of which only the first `used` will be touched.
+    fn zeroed(len: usize, used: usize) -> Result<Self, AllocError> {
+        let failed = AllocError { len };
         // At least one line, and whole lines, so that a zero-length buffer needs no special case.
-        let layout = len
-            .max(1)
-            .checked_next_multiple_of(ALIGN)
-            .and_then(|size| Layout::from_size_align(size, if huge { HUGE_PAGE } else { ALIGN }).ok())
-            .ok_or(AllocError { len })?;
-        // SAFETY: the layout's size is at least `ALIGN`, so not zero.
-        let ptr = unsafe { if huge { alloc(layout) } else { alloc_zeroed(layout) } };
-        let ptr = NonNull::new(ptr).ok_or(AllocError { len })?;
-        if huge {
+        let size = len.max(1).checked_next_multiple_of(ALIGN).ok_or(failed)?;
+        if cfg!(target_os = "linux") && (len >= HUGE_PAGE || len.saturating_sub(used) >= PADDING) {
+            // A mapping begins with a page, so there is room for the alignment to a huge one.
+            let mut map = MmapMut::map_anon(size.checked_add(HUGE_PAGE).ok_or(failed)?).map_err(|_| failed)?;
+            let start = map.as_ptr().align_offset(HUGE_PAGE);
+            let bytes = map.get_mut(start..start.saturating_add(size)).ok_or(failed)?;
+            let ptr = NonNull::from(bytes).cast();
             // Before the first write, which decides on the pages.
-            advise_huge_pages(ptr, layout.size());
-            // SAFETY: the memory was allocated with this size.
-            unsafe { ptr.write_bytes(0, layout.size()) };
+            advise_huge_pages(ptr, used.min(size));
+            return Ok(Self { ptr, owner: HeapOwner::System { _map: map } });
         }
-        Ok(Self { ptr, layout })
+        let layout = Layout::from_size_align(size, ALIGN).map_err(|_| failed)?;
+        // SAFETY: the layout's size is at least `ALIGN`, so not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        Ok(Self { ptr: NonNull::new(ptr).ok_or(failed)?, owner: HeapOwner::Allocator(layout) })
     }
 }
 
@@ -92,8 +109,8 @@ impl HeapBytes {
 /// part of a huge page at the end stays as it is, so that no more becomes resident than is used.
 #[cfg(target_os = "linux")]
 fn advise_huge_pages(ptr: NonNull<u8>, len: usize) {
-    // SAFETY: the pages are part of one allocation, and the advice changes no contents. An error
-    // means that the kernel has no huge pages, which costs nothing but time.
+    // SAFETY: the pages are part of one mapping, and the advice changes no contents. An error means
+    // that the kernel has no huge pages, which costs nothing but time.
     unsafe { libc::madvise(ptr.as_ptr().cast(), len / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE) };
 }
 
@@ -102,8 +119,10 @@ fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 
 impl Drop for HeapBytes {
     fn drop(&mut self) {
-        // SAFETY: `ptr` came from the allocator with this very layout and is freed once, here.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+        if let HeapOwner::Allocator(layout) = self.owner {
+            // SAFETY: `ptr` came from the allocator with this very layout and is freed once, here.
+            unsafe { dealloc(self.ptr.as_ptr(), layout) }
+        }
     }
 }
 
@@ -138,7 +157,16 @@ impl SharedBytes {
     /// # Errors
     /// [`AllocError`] if the memory cannot be allocated.
     pub fn new(len: usize) -> Result<Self, AllocError> {
-        let memory = HeapBytes::zeroed(len)?;
+        Self::padded(len, len)
+    }
+
+    /// As [`SharedBytes::new`], of which only the first `used` bytes will be touched. The others take
+    /// no memory on systems that allocate it page by page.
+    ///
+    /// # Errors
+    /// As [`SharedBytes::new`].
+    pub fn padded(len: usize, used: usize) -> Result<Self, AllocError> {
+        let memory = HeapBytes::zeroed(len, used)?;
         let shared =
             SharedInner { ptr: memory.ptr, len, state: AtomicU32::new(0), _owner: Owner::Heap { _memory: memory } };
         Ok(Self { shared: Arc::new(shared) })
@@ -334,7 +362,7 @@ impl AlignedBuf {
     /// # Errors
     /// [`AllocError`] if the memory cannot be allocated.
     pub fn new(len: usize) -> Result<Self, AllocError> {
-        let heap = Some(HeapBytes::zeroed(len)?);
+        let heap = Some(HeapBytes::zeroed(len, len)?);
         ALIGNED.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
         Ok(Self { heap, len })
     }
@@ -451,6 +479,13 @@ mod tests {
             let read = bytes.try_read().unwrap();
             assert_eq!(read.as_ptr() as usize % ALIGN, 0);
             assert!(read.len() == len && read.iter().all(|&b| b == 0));
+        }
+        // Padding is zeroed, too, and may be touched.
+        for (len, used) in [(5 << 20, 1000), (5 << 20, 4 << 20), (100_000, 8), (64, 80)] {
+            let bytes = SharedBytes::padded(len, used).unwrap();
+            let mut write = bytes.try_write().unwrap();
+            assert!(write.len() == len && write.as_ptr() as usize % ALIGN == 0 && write.iter().all(|&b| b == 0));
+            write[len - 1] = 1;
         }
         let odd = SharedBytes::new(7).unwrap();
         assert!(odd.try_read().unwrap().as_slice::<u16>().is_err());
