@@ -37,22 +37,51 @@ pub fn block(cols: usize) -> usize {
     Encoding::INT4.block(cols).max(1)
 }
 
+/// Values that the loops below take at a time, so that the compiler uses vectors.
+const LANES: usize = 8;
+
+/// The nearest integer of a value below 2²², ties to even. `round_ties_even` is a call where the
+/// compiler may not assume SSE4.1.
+fn nearest(value: f32) -> i32 {
+    /// 1.5 · 2²³, whose last bit is worth 1.
+    const SHIFT: f32 = 12_582_912.0;
+    (value + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
+}
+
+/// The value of the largest magnitude, the negative one of two; `None` if one is not finite.
+fn extreme(values: &[f32]) -> Option<f32> {
+    let (mut high, mut low, mut odd) = ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
+    let mut take = |lane: usize, value: f32| {
+        high[lane] = if value > high[lane] { value } else { high[lane] };
+        low[lane] = if value < low[lane] { value } else { low[lane] };
+        // NaN from then on, if the value is infinite or NaN.
+        odd[lane] += value * 0.0;
+    };
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    chunks.iter().for_each(|chunk| (0..LANES).for_each(|lane| take(lane, chunk[lane])));
+    rest.iter().enumerate().for_each(|(lane, value)| take(lane, *value));
+    let (high, low) = (high.into_iter().fold(0.0, f32::max), low.into_iter().fold(0.0, f32::min));
+    let finite = odd.into_iter().sum::<f32>() == 0.0;
+    finite.then_some(if high > -low { high } else { low })
+}
+
 /// Encodes the blocks of a row, two codes a byte, the first one in the low bits. `false` if a
 /// weight is not finite or a scale exceeds the fp16 range. `codes` has half as many bytes as the
 /// row has weights, rounded up, and `scales` a value for each block.
 pub fn encode_row(row: &[f32], codes: &mut [u8], scales: &mut [f16]) -> bool {
-    codes.fill(0);
     let size = block(row.len());
-    for (b, (values, scale)) in row.chunks(size).zip(scales).enumerate() {
-        let largest = values.iter().copied().fold(0.0f32, |top, v| if v.abs() > top.abs() { v } else { top });
-        *scale = f16::from_f32(largest / -8.0);
-        if !scale.is_finite() || values.iter().any(|value| !value.is_finite()) {
+    for ((values, codes), scale) in row.chunks(size).zip(codes.chunks_mut(size.div_ceil(2))).zip(scales) {
+        let Some(extreme) = extreme(values) else { return false };
+        *scale = f16::from_f32(extreme / -8.0);
+        if !scale.is_finite() {
             return false;
         }
         let inverse = if *scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() };
-        for (i, value) in values.iter().enumerate() {
-            let (code, at) = ((value * inverse).round_ties_even().clamp(-8.0, 7.0) as i8, b * size + i);
-            codes[at / 2] |= (code as u8 & 15) << (4 * (at % 2));
+        for (bytes, values) in codes.chunks_mut(LANES / 2).zip(values.chunks(LANES)) {
+            let mut of = [0.0; LANES];
+            of[..values.len()].copy_from_slice(values);
+            let of = of.map(|value| nearest(value * inverse).clamp(-8, 7) & 15);
+            bytes.iter_mut().zip(of.as_chunks::<2>().0).for_each(|(byte, [a, b])| *byte = (a | b << 4) as u8);
         }
     }
     true
@@ -156,6 +185,15 @@ mod tests {
         for (i, code) in codes.iter().enumerate() {
             assert_eq!((found[i / 2] >> (4 * (i % 2)) << 4) as i8 >> 4, *code, "{i}");
         }
+    }
+
+    #[test]
+    fn nearest_integers() {
+        for i in -160..=160 {
+            let value = i as f32 / 10.0 + 0.05 * (i % 3) as f32;
+            assert_eq!(nearest(value), value.round_ties_even() as i32, "{value}");
+        }
+        assert_eq!([-8.5, -0.5, 0.5, 1.5, 7.5].map(nearest), [-8, 0, 0, 2, 8]);
     }
 
     #[test]
