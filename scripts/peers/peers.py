@@ -55,9 +55,9 @@ def need(module):
 
 
 def rate(what):
-    """`decode_tokens_per_second` of an answer, or the median of the spread that `ferrane bench decode` reports."""
+    """`decode_tokens_per_second` of an answer, or the median of the spread that `ferrane bench llm` reports."""
     field = "tokens_per_second"
-    return lambda x: x[f"{what}_{field}"] if f"{what}_{field}" in x else x[what][f"median_{field}"]
+    return lambda x: x[f"{what}_{field}"] if f"{what}_{field}" in x else x["runs"][0][what][f"median_{field}"]
 
 
 def made(name, make):
@@ -120,7 +120,7 @@ def decode(a):
         for ours, theirs in (("fp16", "f16"), ("int8", "q8_0"), ("int4", "q4_0")):
             model = made(f"{shape}-{theirs}.gguf", lambda half: check([*python("gguf_random.py", half, theirs, shape)]))
             words = ["--prompt", prompt, "--tokens", tokens]
-            yield f"{shape} {theirs}", ferrane("bench", "decode", "--model", shape, "--type", ours, *words), python("llamacpp_decode.py", model, "--threads", a.threads, *words, "--json"), [
+            yield f"{shape} {theirs}", ferrane("bench", "llm", shape, "--type", ours, *words), python("llamacpp_decode.py", model, "--threads", a.threads, *words, "--json"), [
                 (f"{what} {shape} {ours}, llama.cpp {theirs.upper()}", "tokens/s", rate(what), rate(what)) for what in ("decode", "prefill")
             ]
 
@@ -150,7 +150,7 @@ def llama2c(a):
     folder = made("llama2c", lambda half: check(python("llama2c_random.py", half, "stories15m" if a.quick else "stories110m")))
     words = ["--prompt", "1", "--tokens", "32" if a.quick else "128"]
     name = "stories15m" if a.quick else "stories110m"
-    yield "llama2c", ferrane("bench", "decode", "--model", name, "--type", "fp16", *words), python("llama2c_random.py", folder, "--run", words[-1]), [
+    yield "llama2c", ferrane("bench", "llm", name, "--type", "fp16", *words), python("llama2c_random.py", folder, "--run", words[-1]), [
         (f"decode {name} fp16, llama2.c fp32", "tokens/s", rate("decode"), rate("decode"))
     ]
 
@@ -169,7 +169,7 @@ def candle(a):
             raise LeftOut(f"candle does not build: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     model = made("stories110m-q8_0.gguf", lambda half: check(python("gguf_random.py", half, "q8_0")))
     prompt, tokens = ("64", "16") if a.quick else ("256", "64")
-    yield "candle", ferrane("bench", "decode", "--model", "stories110m", "--type", "int8", "--prompt", prompt, "--tokens", tokens), [program, model, prompt, tokens], [
+    yield "candle", ferrane("bench", "llm", "stories110m", "--type", "int8", "--prompt", prompt, "--tokens", tokens), [program, model, prompt, tokens], [
         (f"{what} stories110m int8, candle Q8_0", "tokens/s", rate(what), rate(what)) for what in ("decode", "prefill")
     ]
 

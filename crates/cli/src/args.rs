@@ -14,7 +14,7 @@ mod serve;
 
 use std::path::PathBuf;
 
-pub use bench::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
+pub use bench::{Bench, BenchDispatch, BenchGemm, BenchLlm, BenchProgram, BenchStep, SweepArg};
 pub use chat::{Chat, CompanionArgs, Generate, GrammarArgs, LoraArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};

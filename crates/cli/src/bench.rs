@@ -1,30 +1,34 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::time::Instant;
 
 use ferrane::Model;
 use ferrane::llm::config::preset;
+use ferrane::llm::cost::{GenerationShape, generation};
+use ferrane::llm::decode::quantize::WeightType;
+use ferrane::llm::weights::WeightSource;
+use ferrane::machine::cost::CostModel;
 use ferrane::train::metrics::Timeline;
-use ferrane_perf::decode::{DecodeOptions, decode};
 use ferrane_perf::dispatch::dispatch;
 use ferrane_perf::gemm::{GemmOptions, gemm};
+use ferrane_perf::llm::{LlmOptions, LlmReport, llm};
 use ferrane_perf::program::ProgramOptions;
 use ferrane_perf::step::{StepOptions, step, sweep};
 use serde::Serialize;
 
-use crate::args::{Bench, BenchDecode, BenchDispatch, BenchGemm, BenchProgram, BenchStep, SweepArg};
+use crate::args::{Bench, BenchDispatch, BenchGemm, BenchLlm, BenchProgram, BenchStep, SweepArg};
 use crate::error::{Error, Result};
 use crate::program::{self, Care};
-use crate::{files, model, out, run as runs, timeline_file};
+use crate::{cost, files, model, out, run as runs, timeline_file};
 
 /// Runs `ferrane bench`.
 pub fn run(bench: Bench) -> Result<()> {
     match bench {
         Bench::Step(args) => bench_step(args),
         Bench::Gemm(args) => bench_gemm(args),
-        Bench::Decode(args) => bench_decode(args),
+        Bench::Llm(args) => bench_llm(&args),
         Bench::Program(args) => bench_program(args),
         Bench::Dispatch(args) => bench_dispatch(args),
     }
@@ -83,20 +87,84 @@ fn bench_gemm(args: BenchGemm) -> Result<()> {
     plotted(args.roofline.as_deref(), args.json, &report, || report.roofline())
 }
 
-fn bench_decode(args: BenchDecode) -> Result<()> {
+fn bench_llm(args: &BenchLlm) -> Result<()> {
     let Some(device) = model::device(&args.device.device)? else {
         return Err(Error::new("--device reference decodes without a device and is not measured; name a device"));
     };
-    let options = DecodeOptions {
-        config: preset(&args.model)?,
-        model: args.model,
-        device: args.device.device,
-        weights: args.weights.into(),
+    let (config, opened) = match preset(&args.model) {
+        Err(_) if Path::new(&args.model).exists() => {
+            let opened = model::open(Path::new(&args.model), None)?;
+            (opened.config.clone(), Some(opened))
+        }
+        found => (found?, None),
+    };
+    let machines = args.machines.iter().map(|machine| Ok((machine, cost::profile(machine)?)));
+    let machines = machines.collect::<Result<Vec<_>>>()?;
+    let types: Vec<WeightType> = args.types.iter().map(|of| (*of).into()).collect();
+    let options = LlmOptions {
+        model: &args.model,
+        config: &config,
+        weights: opened.as_ref().map(|model| &model.weights as &dyn WeightSource),
+        device: &args.device.device,
+        types: &types,
         prompt: args.prompt,
         tokens: args.tokens,
-        batch: args.batch,
+        batches: &args.batches,
     };
-    out::report(args.json, &decode(&device, &options)?)
+    let report = llm(&device, &options)?;
+    let mut predicted = Vec::new();
+    for (machine, profile) in &machines {
+        for &of in &types {
+            let least = profile.min_queries.value.max(1);
+            let shape = GenerationShape { config: &config, of, prompt: args.prompt, least };
+            let cost = generation(&shape, &CostModel::for_profile(profile)?)
+                .map_err(|e| Error::new(format!("--machine {machine}: {e}")))?;
+            predicted.push(PredictedGeneration {
+                machine: (*machine).clone(),
+                r#type: of.name(),
+                prefill_tokens_per_second: cost.prefill_rate(),
+                decode_tokens_per_second: cost.decode_rate(),
+                millijoules_per_token: cost.token_mj,
+            });
+        }
+    }
+    out::report(args.json, &Generation { report, predicted })
+}
+
+/// What was measured of a language model, and what is predicted for chips.
+#[derive(Serialize)]
+struct Generation {
+    #[serde(flatten)]
+    report: LlmReport,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    predicted: Vec<PredictedGeneration>,
+}
+
+/// Predicted rates of one sequence.
+#[derive(Serialize)]
+struct PredictedGeneration {
+    machine: String,
+    r#type: &'static str,
+    prefill_tokens_per_second: f64,
+    decode_tokens_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    millijoules_per_token: Option<f64>,
+}
+
+impl Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.report)?;
+        for PredictedGeneration { machine, r#type, prefill_tokens_per_second, decode_tokens_per_second, .. } in
+            &self.predicted
+        {
+            writeln!(
+                f,
+                "predicted for {machine}, {type} weights: prefill {prefill_tokens_per_second:.0} tokens/s, \
+                 decode {decode_tokens_per_second:.1} tokens/s"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 fn bench_program(args: BenchProgram) -> Result<()> {

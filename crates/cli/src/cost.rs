@@ -24,9 +24,14 @@ pub fn run(args: Cost) -> Result<()> {
     }
 }
 
+/// The profile that `--machine` names (`m4-macos15-inmem`), or that of a chip (`m4`).
+pub fn profile(machine: &str) -> Result<Profile> {
+    Profile::find(machine).map_err(|e| Error::new(format!("--machine: {e}")))
+}
+
 /// The cost model of a profile (`m4-macos15-inmem`) or a chip (`m4`).
 pub fn model(machine: &str) -> Result<CostModel> {
-    let profile = Profile::find(machine).map_err(|e| Error::new(format!("--machine: {e}")))?;
+    let profile = profile(machine)?;
     CostModel::for_profile(&profile).map_err(|e| Error::new(format!("--machine {machine}: {e}")))
 }
 

@@ -1,11 +1,18 @@
-//! What the kernels of a model cost on a chip.
+//! What a training step and generation cost on a chip.
 
 use ferrane_machine::cost::published::Pipelines;
 use ferrane_machine::cost::{CostError, CostModel, KernelCost, StepCost, StepShape, predict, predict_step};
 
 use crate::config::{Config, preset};
+use crate::decode::bucket;
+use crate::decode::constants::LayerMatrices;
+use crate::decode::program::{DecodeKernel, DecodeShape};
+use crate::decode::quantize::WeightType;
+use crate::decode::steps::prompt_window;
+use crate::forward;
 use crate::kernels;
 use crate::layout::{Kernel, Residual, Shape, WeightForm};
+use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
 const WINDOW: usize = 256;
@@ -45,6 +52,112 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         vocab,
     };
     Ok(predict_step(&sizes, &costs, model))
+}
+
+/// Why the cost of generation is not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerationCostError {
+    /// A program of this shape cannot be built.
+    #[error("{0}")]
+    Build(#[from] ferrane_mil::MilError),
+    /// The matrices have a shape that int4 cannot express.
+    #[error("{0}")]
+    Weights(#[from] forward::Error),
+    /// The model has no cost for an op of a program.
+    #[error("{0}")]
+    Cost(#[from] CostError),
+    /// The chip's CPU, which computes the classifier, has no published speed.
+    #[error("the speed of the CPU of {chip} is not published")]
+    Cpu {
+        /// The chip.
+        chip: String,
+    },
+}
+
+/// What is generated.
+#[derive(Clone, Copy, Debug)]
+pub struct GenerationShape<'a> {
+    /// Sizes and options of the model.
+    pub config: &'a Config,
+    /// Element type of the matrices.
+    pub of: WeightType,
+    /// Tokens of the prompt, at least 1.
+    pub prompt: usize,
+    /// The fewest positions of a window ([`ferrane_machine::Profile::min_queries`]).
+    pub least: usize,
+}
+
+/// The predicted cost of generation with the decoder's programs
+/// ([`crate::decode`]). Times are in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GenerationCost {
+    /// The windows of the prompt on the engine.
+    pub prompt_ms: f64,
+    /// The window of a token after the prompt on the engine.
+    pub token_ms: f64,
+    /// The classifier on the CPU, which reads its matrix once; after the prompt and for each token.
+    pub classifier_ms: f64,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Energy of the engine for a token after the prompt, in mJ; `None` if its power is not
+    /// published.
+    pub token_mj: Option<f64>,
+}
+
+impl GenerationCost {
+    /// Tokens of the prompt per second.
+    pub fn prefill_rate(&self) -> f64 {
+        self.prompt as f64 * 1e3 / (self.prompt_ms + self.classifier_ms)
+    }
+
+    /// Tokens per second after the prompt.
+    pub fn decode_rate(&self) -> f64 {
+        1e3 / (self.token_ms + self.classifier_ms)
+    }
+}
+
+/// Predicts what generation costs: the same windows and caches as a decoder's, each program once a
+/// layer. Norms, rotations and the rows of the caches, which the CPU copies, are left out.
+///
+/// # Errors
+/// [`GenerationCostError`] for a shape whose programs cannot be built or predicted.
+pub fn generation(shape: &GenerationShape<'_>, model: &CostModel) -> Result<GenerationCost, GenerationCostError> {
+    let GenerationShape { config, of, prompt, least } = *shape;
+    let constants = match of {
+        // The values do not matter, and those of one layer stand for all.
+        WeightType::Int4 => {
+            let one = Config { layers: 1, vocab: 1, ..config.clone() };
+            Some(LayerMatrices::new(&one, &Weights::init(&one, Init::Normal { std: 0.02 }, 1), 0)?)
+        }
+        WeightType::Fp16 | WeightType::Int8 => None,
+    };
+    // Milliseconds and millijoules of all layers.
+    let window = |queries: usize, cached: usize| -> Result<(f64, Option<f64>), GenerationCostError> {
+        let shape = DecodeShape { config: config.clone(), queries, slots: 1, cached, weights: of, adapter_rank: 0 };
+        let (mut us, mut energy) = (0.0, Some(0.0));
+        for part in [DecodeKernel::Attention, DecodeKernel::FeedForward] {
+            let cost = predict(&shape.build_over(part, constants.as_ref())?, model)?;
+            us += cost.total_us;
+            energy = energy.zip(cost.energy_mj).map(|(sum, energy)| sum + energy);
+        }
+        let layers = config.layers as f64;
+        Ok((us * layers / 1e3, energy.map(|energy| energy * layers)))
+    };
+    let cached = bucket(prompt + 1);
+    let (mut prompt_ms, mut done) = (0.0, 0);
+    while done < prompt {
+        let queries = prompt_window(prompt - done, least);
+        let all = if queries > least { queries } else { 1 };
+        prompt_ms += window(queries, if done == 0 && queries > least { 0 } else { cached })?.0;
+        done += all;
+    }
+    let (token_ms, token_mj) = window(least, cached)?;
+    let Some(copy) = &model.constants.copy_gb_s else {
+        return Err(GenerationCostError::Cpu { chip: model.constants.chip.clone() });
+    };
+    let table = of.of_tables().bytes(config.vocab, config.dim) as f64;
+    Ok(GenerationCost { prompt_ms, token_ms, classifier_ms: table / (copy.value * 1e6), prompt, token_mj })
 }
 
 /// The models of the published training runs, for [`ferrane_machine::cost::published::compare`].

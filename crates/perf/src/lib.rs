@@ -6,7 +6,7 @@
 //!
 //! - [`gemm`]: matrix products next to the [`ceilings`] of the processor and its memory
 //! - [`step`]: one training step, and a [sweep](step::sweep) over window lengths or layers
-//! - [`decode`]: prefill and decode of a transformer
+//! - [`llm`](mod@llm): prefill and decode of a language model
 //! - [`program`]: any program, stage by stage and step by step
 //! - [`dispatch`]: what an evaluation costs besides its arithmetic
 //!
@@ -38,11 +38,11 @@
 
 pub mod ceilings;
 mod computer;
-pub mod decode;
 pub mod dispatch;
 mod error;
 mod fit;
 pub mod gemm;
+pub mod llm;
 mod plot;
 pub mod program;
 mod spread;

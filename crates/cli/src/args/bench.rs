@@ -16,8 +16,8 @@ pub enum Bench {
     Step(BenchStep),
     /// Time matrix products next to the peak rates of the processor and its memory.
     Gemm(BenchGemm),
-    /// Time prompt and continuation of a preset with random weights and tokens.
-    Decode(BenchDecode),
+    /// Time prompt and continuation of a language model.
+    Llm(BenchLlm),
     /// Time any program on random inputs, and show where the time goes.
     Program(BenchProgram),
     /// Time the fixed cost of an evaluation: median, 99th percentile, extremes.
@@ -146,32 +146,40 @@ pub struct BenchGemm {
     pub json: bool,
 }
 
-/// `ferrane bench decode`.
+/// `ferrane bench llm`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 #[command(after_help = "\
-A token reads every weight once, so its rate is compared with a plain read loop over 512 MiB in the same run.
+Prefill is the rate at which a prompt is read, decode the rate of the tokens after it. A token reads every weight once, so its rate is
+compared with a plain read loop over 512 MiB in the same run. --machine also predicts the rates on a chip, with weights as inputs (int4
+as constants) on the in-memory path and the classifier on the CPU.
 
 Examples:
-  ferrane bench decode
-  ferrane bench decode --type int8 --prompt 512 --tokens 32 --json
-  ferrane bench decode --batch 8")]
-pub struct BenchDecode {
-    /// The preset whose shapes the measured model has.
-    #[arg(long, default_value = "stories110m", value_name = "PRESET")]
+  ferrane bench llm
+  ferrane bench llm qwen2.5-0.5b --type fp16,int8,int4 --prompt 512 --batch 4,8
+  ferrane bench llm models/llama --type int8 --json
+  ferrane bench llm qwen2.5-0.5b --machine m1 --machine m4-max")]
+pub struct BenchLlm {
+    /// A preset, measured with random weights, or a model: the folder of a run, llama2.c .bin,
+    /// .safetensors, .gguf, or a Hugging Face folder.
+    #[arg(default_value = "stories110m", value_name = "PRESET|MODEL")]
     pub model: String,
-    /// Element type of the matrices.
-    #[arg(long = "type", value_enum, default_value = "fp16")]
-    pub weights: WeightsType,
+    /// Element types of the matrices, measured one after the other.
+    #[arg(long = "type", value_enum, default_value = "fp16", value_delimiter = ',')]
+    pub types: Vec<WeightsType>,
     /// Tokens of the prompt.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = whole::<usize>)]
     pub prompt: usize,
     /// Tokens that are decoded one by one after the prompt.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = whole::<usize>)]
     pub tokens: usize,
-    /// Sequences that are then decoded together, up to 16.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>)]
-    pub batch: usize,
+    /// Numbers of sequences that are then decoded together, 2 to 16.
+    #[arg(long = "batch", value_name = "N", value_delimiter = ',', value_parser = whole::<usize>)]
+    pub batches: Vec<usize>,
+    /// Also predict the rates on a chip or profile: `m4`, `m4-max-macos26-inmem`. May be given
+    /// several times.
+    #[arg(long = "machine", aliases = ["target", "profile"], value_name = "MACHINE")]
+    pub machines: Vec<String>,
     /// The device that runs the programs.
     #[command(flatten)]
     pub device: DeviceArg,

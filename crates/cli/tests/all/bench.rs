@@ -206,24 +206,40 @@ fn every_command_teaches_its_use() {
 #[test]
 fn generation_is_held_against_the_rate_of_memory() {
     let place = Place::new();
+    let line = "bench llm stories260k --type fp16,int8,int4 --prompt 40 --tokens 3 --batch 2,4 --machine m4 --json";
+    let found = one(&place, line);
+    machine(&found);
+    assert_eq!((&found["prompt"], &found["tokens"]), (&40.into(), &3.into()));
     let mut bytes = Vec::new();
-    for weights in ["fp16", "int8", "int4"] {
-        let line = format!("bench decode --model stories260k --type {weights} --prompt 40 --tokens 3 --json");
-        let found = one(&place, &line);
-        spread(&found["prefill"], "tokens_per_second", 5);
-        spread(&found["decode"], "tokens_per_second", 9);
-        spread(&found["read"], "gb_per_second", 9);
-        machine(&found);
-        positive(&found, "bandwidth_share");
-        bytes.push(positive(&found, "weight_bytes_per_token"));
-        assert_eq!((&found["type"], &found["prompt"], &found["tokens"]), (&weights.into(), &40.into(), &3.into()));
+    for (run, weights) in found["runs"].as_array().unwrap().iter().zip(["fp16", "int8", "int4"]) {
+        spread(&run["prefill"], "tokens_per_second", 5);
+        spread(&run["decode"], "tokens_per_second", 9);
+        spread(&run["read"], "gb_per_second", 9);
+        positive(run, "bandwidth_share");
+        bytes.push(positive(run, "weight_bytes_per_token"));
+        assert_eq!(run["type"], weights);
+        for (batch, sequences) in run["batches"].as_array().unwrap().iter().zip([2, 4]) {
+            assert_eq!(batch["sequences"], sequences);
+            spread(&batch["decode"], "tokens_per_second", 6);
+            positive(batch, "times_one");
+        }
     }
     // Units of rows of 64 weights and more are less than a tenth.
-    assert!(bytes[1] > 0.5 * bytes[0] && bytes[1] < 0.55 * bytes[0], "{bytes:?}");
-    let text = place.run("bench decode --model stories260k --prompt 2 --tokens 1").ok().out;
+    assert!(bytes.len() == 3 && bytes[1] > 0.5 * bytes[0] && bytes[1] < 0.55 * bytes[0], "{bytes:?}");
+    for (row, weights) in found["predicted"].as_array().unwrap().iter().zip(["fp16", "int8", "int4"]) {
+        assert_eq!((&row["machine"], &row["type"]), (&"m4".into(), &weights.into()));
+        assert!(positive(row, "prefill_tokens_per_second") > positive(row, "decode_tokens_per_second"), "{row}");
+    }
+    let text = place.run("bench llm stories260k --prompt 2 --tokens 1").ok().out;
     assert!(text.contains("prefill") && text.contains("a token reads"), "{text}");
-    place.run("bench decode --prompt 0").refused(1, &["--prompt 0", "give 1 to"]);
-    place.run("bench decode --tokens 0").refused(1, &["--tokens 0"]);
-    place.run("bench decode --model stories").refused(1, &["unknown preset"]);
-    place.run("bench decode --device reference").refused(1, &["name a device"]);
+    // A model's own weights.
+    let bot = crate::chat::place();
+    let found = one(&bot, "bench llm bot --prompt 8 --tokens 2 --json");
+    assert_eq!(found["model"], "bot");
+    place.run("bench llm --prompt 0").refused(1, &["--prompt 0", "give 1 to"]);
+    place.run("bench llm --tokens 0").refused(1, &["--tokens 0"]);
+    place.run("bench llm stories").refused(1, &["unknown preset"]);
+    place.run("bench llm --device reference").refused(1, &["name a device"]);
+    place.run("bench llm stories260k --batch 1").refused(1, &["--batch 1", "give 2 to 16"]);
+    place.run("bench llm stories260k --machine m0").refused(1, &["--machine", "m0"]);
 }

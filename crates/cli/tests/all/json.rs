@@ -32,7 +32,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("machine claims", "machine claims op.concat".into()),
         ("bench step", format!("bench step {tiny_step}")),
         ("bench gemm", "bench gemm --shape 2x2x2 --type fp32 --repeat 1".into()),
-        ("bench decode", "bench decode --model stories260k --prompt 2 --tokens 1".into()),
+        ("bench llm", "bench llm stories260k --prompt 2 --tokens 1".into()),
         ("bench program", "bench program add.mil --repeat 1".into()),
         ("bench dispatch", "bench dispatch --repeat 2".into()),
         ("inspect", "inspect add.mil".into()),

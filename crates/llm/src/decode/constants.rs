@@ -10,7 +10,7 @@
 //! programs for single tokens, as many for each size of a prompt's windows that it meets, and
 //! `layers` when the caches grow. A budget of about 119 compiles (C154) is spent by a model of 24
 //! layers at its second window size: there the decoder fails with
-//! [`Error::Constants`](crate::forward::Error::Constants), and int8 weights, which are inputs that
+//! [`Error::Constants`], and int8 weights, which are inputs that
 //! all layers share, are the way out. All programs of a layer are built over the same records,
 //! which the emulator shares, so the codes are in memory once.
 //!

@@ -36,7 +36,7 @@ pub mod program;
 pub mod quantize;
 mod rows;
 mod slots;
-mod steps;
+pub(crate) mod steps;
 mod window;
 
 pub use context::ContextPolicy;
@@ -91,7 +91,7 @@ impl Default for Options {
 
 /// The smallest bucket of at least `positions` positions. Buckets are powers of two, and 1.5 times
 /// these.
-fn bucket(positions: usize) -> usize {
+pub(crate) fn bucket(positions: usize) -> usize {
     let mut size = SMALLEST;
     while size < positions {
         size = if size.is_power_of_two() && size > SMALLEST { size / 2 * 3 } else { (size + 1).next_power_of_two() };

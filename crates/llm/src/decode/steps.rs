@@ -22,6 +22,17 @@ const FEW: usize = 8;
 /// Number of tokens from which a window of 256 is cheaper than windows of 32.
 const WIDE: usize = 128;
 
+/// Positions in the next window of a prompt of which `left` tokens are left, on a machine whose
+/// windows have at least `least`.
+pub(crate) fn prompt_window(left: usize, least: usize) -> usize {
+    let queries = match left {
+        _ if left <= 2 * least => least,
+        WIDE.. => WINDOWS[0],
+        _ => WINDOWS[1],
+    };
+    queries.max(least)
+}
+
 /// Rows whose logits are computed at once if all are wanted: more would take memory, fewer would
 /// read the classifier's matrix more often.
 const AT_ONCE: usize = 32;
@@ -127,12 +138,9 @@ impl Decoder {
             let (left, done) = (self.slots[slot].pending().len(), self.slots[slot].done);
             let queries = match left {
                 0 => return Ok(()),
-                _ if left <= 2 * self.least => self.least,
-                ..=FEW if each.is_some() => FEW,
-                WIDE.. => WINDOWS[0],
-                _ => WINDOWS[1],
+                ..=FEW if each.is_some() && left > 2 * self.least => FEW.max(self.least),
+                _ => prompt_window(left, self.least),
             };
-            let queries = queries.max(self.least);
             let count = if queries > self.least { left.min(queries) } else { 1 };
             // A single token at position 0 uses a cache that is masked entirely; that saves a
             // program.
