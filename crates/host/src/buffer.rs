@@ -160,8 +160,8 @@ impl SharedBytes {
         Self::padded(len, len)
     }
 
-    /// As [`SharedBytes::new`], of which only the first `used` bytes will be touched. The others take
-    /// no memory on systems that allocate it page by page.
+    /// As [`SharedBytes::new`], of which only the first `used` bytes will be touched. The others
+    /// take no memory on systems that allocate it page by page.
     ///
     /// # Errors
     /// As [`SharedBytes::new`].

@@ -70,12 +70,12 @@ pub enum GenerationCostError {
     /// The chip's CPU, which computes the classifier, has no published speed.
     #[error("the speed of the CPU of {chip} is not published")]
     Cpu {
-        /// The chip.
+        /// Its name, such as `m5-pro`.
         chip: String,
     },
 }
 
-/// What is generated.
+/// A model, and a prompt for it.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerationShape<'a> {
     /// Sizes and options of the model.
