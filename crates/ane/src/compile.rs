@@ -21,6 +21,11 @@ pub fn compiles() -> usize {
     SPENT.load(Ordering::Relaxed)
 }
 
+/// The number of compiles that are left to this process; `None` on engines without a budget.
+pub(crate) fn left(profile: &Profile) -> Option<usize> {
+    Some(profile.compile_budget.value.0?.saturating_sub(compiles()))
+}
+
 /// Runs a compile. After a recent failure, it first waits until the compile service has recovered:
 /// failures in quick succession stall the compiles of all processes (apple-runtime §14).
 pub(crate) fn paced(profile: &Profile, recovery: Duration, compile: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -77,6 +82,7 @@ mod tests {
         let error = paced(&profile, Duration::ZERO, fail).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CompileBudget);
         assert!(error.message().starts_with("2 programs"), "{error}");
+        assert_eq!(left(&profile), Some(0));
         let invalid = paced(&profile, Duration::ZERO, || Err(Error::new(ErrorKind::InvalidProgram, "no")));
         assert_eq!(invalid.unwrap_err().kind(), ErrorKind::InvalidProgram);
         returned(&profile);

@@ -133,6 +133,10 @@ impl Backend for Ane {
         Ok(Box::new(program))
     }
 
+    fn compiles_left(&self) -> Option<usize> {
+        compile::left(&self.0.opened.profile)
+    }
+
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         let alignment = alignment(&self.0.opened.profile);
         Ok(Arc::new(SurfaceMemory::new(self.0.system.surfaces, layout, alignment)?))

@@ -155,6 +155,18 @@ pub enum WeightsForm {
     Inputs,
 }
 
+/// The kernels of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PipelineArg {
+    /// Ten kernels that are compiled once; weights are inputs.
+    Dynamic,
+    /// Six kernels; five have the weights of a layer as constants and are compiled again after each
+    /// update.
+    Static,
+    /// Six kernels that are compiled once; weights are inputs.
+    Fused,
+}
+
 /// Element type of the matrices of a model that generates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WeightsType {
@@ -263,7 +275,10 @@ pub struct Train {
     /// Where the residual stream is kept.
     #[arg(long, value_enum)]
     pub residual: Option<Residual>,
-    /// How the kernels receive weights.
+    /// The kernels of a step (docs/training.md); `--resume` may change it.
+    #[arg(long, value_enum)]
+    pub pipeline: Option<PipelineArg>,
+    /// How the kernels of the dynamic pipeline receive weights.
     #[arg(long, value_enum)]
     pub weights: Option<WeightsForm>,
     /// Ids that the classifier and the loss run over [default: compact].

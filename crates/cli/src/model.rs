@@ -7,7 +7,9 @@ use ferrane::llm::config;
 use ferrane::llm::grammar::{Constraint, Grammar};
 use ferrane::llm::model::Model;
 
-use crate::args::{CompanionArgs, ContextPolicy, GrammarArgs, LoraArg, Residual, WeightsForm, WeightsType};
+use crate::args::{
+    CompanionArgs, ContextPolicy, GrammarArgs, LoraArg, PipelineArg, Residual, WeightsForm, WeightsType,
+};
 use crate::error::{Error, Result};
 use crate::files;
 use ferrane::llm::decode::{self, quantize::WeightType};
@@ -164,6 +166,16 @@ impl From<ContextPolicy> for decode::ContextPolicy {
             ContextPolicy::Shift => decode::ContextPolicy::Shift,
             ContextPolicy::Sinks => decode::ContextPolicy::Sinks,
             ContextPolicy::Error => decode::ContextPolicy::Error,
+        }
+    }
+}
+
+impl From<PipelineArg> for layout::PipelineKind {
+    fn from(pipeline: PipelineArg) -> layout::PipelineKind {
+        match pipeline {
+            PipelineArg::Dynamic => layout::PipelineKind::Dynamic,
+            PipelineArg::Static => layout::PipelineKind::Static,
+            PipelineArg::Fused => layout::PipelineKind::Fused,
         }
     }
 }

@@ -142,7 +142,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     }
     take!(
         model => model, init => init, data => data, tokenizer => tokenizer, device => device,
-        residual => residual, weights => weights,
+        residual => residual, weights => weights, pipeline => pipeline,
         steps => run.steps, accum => run.accum, seq => run.seq, batch => run.batch, warmup => run.warmup,
         seed => run.seed, lr => run.lr, min_lr => run.min_lr, clip => run.clip, weight_decay => run.weight_decay,
         eval_every => run.eval_every, eval_windows => run.eval_windows, save_every => run.save_every,

@@ -140,6 +140,11 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// An invalid or unsupported program, or a spent budget.
     fn compile(&self, source: ProgramSource<'_>, options: &CompileOptions) -> Result<Box<dyn Compiled>>;
+    /// The number of further programs that this process can compile; `None` if there is no limit or
+    /// the machine does not count.
+    fn compiles_left(&self) -> Option<usize> {
+        None
+    }
     /// Allocates memory that the machine can reach.
     ///
     /// # Errors

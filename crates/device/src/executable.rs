@@ -48,6 +48,12 @@ impl Device {
         Ok(Artifact { compiled: Arc::from(compiled), device: self.clone() })
     }
 
+    /// The number of further programs that this process can compile; `None` if there is no limit or
+    /// the machine does not count. A program that the machine has kept costs none of them.
+    pub fn compiles_left(&self) -> Option<usize> {
+        self.0.compiles_left()
+    }
+
     /// Compiles and loads a program.
     ///
     /// # Errors

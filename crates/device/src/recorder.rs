@@ -171,6 +171,10 @@ impl Backend for Recorder {
         Ok(Box::new(RecordedCompiled { inner, label, record: self.record.clone() }))
     }
 
+    fn compiles_left(&self) -> Option<usize> {
+        self.inner.compiles_left()
+    }
+
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         let memory = self.inner.allocate(layout);
         let name = match &memory {

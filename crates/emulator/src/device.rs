@@ -242,6 +242,10 @@ impl Backend for Emulator {
         }
     }
 
+    fn compiles_left(&self) -> Option<usize> {
+        self.life.compiles_left()
+    }
+
     fn allocate(&self, layout: &Layout) -> Result<Arc<dyn Memory>> {
         // Surfaces of a program may all have the size of the largest one.
         let bytes = SharedBytes::padded(layout.allocation, layout.span());

@@ -11,7 +11,7 @@ use crate::decode::quantize::WeightType;
 use crate::decode::steps::prompt_window;
 use crate::forward;
 use crate::kernels;
-use crate::layout::{Kernel, Residual, Shape, WeightForm};
+use crate::layout::{PipelineKind, Residual, Shape, WeightForm};
 use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
@@ -37,9 +37,15 @@ pub enum StepCostError {
 pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<Option<StepCost>, StepCostError> {
     let config = &shape.config;
     let mut costs = Vec::new();
-    for kernel in Kernel::ALL {
-        let (program, _) = kernels::build(shape, kernel)?;
-        costs.push(KernelCost { name: kernel.name().to_string(), cost: predict(&program, model)? });
+    // The cost of a constant does not depend on its values.
+    let layer = Weights::zeros(&Config { layers: 1, vocab: 1, ..config.clone() }).layers.remove(0);
+    for &kernel in shape.pipeline.kernels() {
+        let (program, _) = kernels::build_layer(shape, kernel, &layer)?;
+        let mut cost = predict(&program, model)?;
+        if shape.pipeline.has_constants() && kernel.has_weights() {
+            cost.compile_ms *= config.layers as f64;
+        }
+        costs.push(KernelCost { name: kernel.name().to_string(), cost });
     }
     let sizes = StepShape {
         layers: config.layers,
@@ -50,6 +56,7 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         heads: config.heads,
         seq: shape.seq,
         vocab,
+        fused: shape.pipeline != PipelineKind::Dynamic,
     };
     Ok(predict_step(&sizes, &costs, model))
 }

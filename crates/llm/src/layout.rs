@@ -1,5 +1,5 @@
-//! Surface layouts of the ten kernels of the dynamic pipeline: where each region and tap lies
-//! (training-dynamic §3, §4).
+//! Surface layouts of the kernels of training: where each region and tap lies (training-dynamic §3,
+//! §4; training-static §1).
 //!
 //! This module only computes: a [`Shape`] determines a [`KernelLayout`] for each [`Kernel`]. The
 //! kernel builders slice by the layout and the staging code writes by it, so neither computes
@@ -19,6 +19,9 @@
 //! The small appended regions share columns: each takes the first free channels of a block of
 //! `head_dim` columns. With an fp32 residual the region `x2` of `ffnFused` may stay zero, and no
 //! step reads `x_next`.
+//!
+//! The pipelines of six kernels ([`PipelineKind`]) have their activations one below the other, and
+//! no packed weights, because their kernels combine matrices of different heights.
 
 use crate::config::Config;
 use crate::weights::Part;
@@ -54,6 +57,44 @@ pub enum WeightForm {
     Inputs,
 }
 
+/// The kernels of a training step, and how they receive weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PipelineKind {
+    /// Ten kernels that all layers share, with weights in their inputs ([`WeightForm`]).
+    #[default]
+    Dynamic,
+    /// Six kernels, of which five have the weights of a layer as constants. An update compiles
+    /// these five again for every layer (training-static §1).
+    Static,
+    /// The six kernels with each weight as an input of its own, shared by all layers.
+    Fused,
+}
+
+impl PipelineKind {
+    /// The kernels, in the order of a step.
+    pub fn kernels(self) -> &'static [Kernel] {
+        match self {
+            PipelineKind::Dynamic => &Kernel::ALL,
+            PipelineKind::Static | PipelineKind::Fused => &Kernel::FUSED,
+        }
+    }
+
+    /// `dynamic`, `static` or `fused`.
+    pub fn name(self) -> &'static str {
+        match self {
+            PipelineKind::Dynamic => "dynamic",
+            PipelineKind::Static => "static",
+            PipelineKind::Fused => "fused",
+        }
+    }
+
+    /// Whether weights are constants of the programs.
+    pub fn has_constants(self) -> bool {
+        self == PipelineKind::Static
+    }
+}
+
 /// What determines the layouts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
@@ -63,11 +104,13 @@ pub struct Shape {
     pub seq: usize,
     /// Where the residual stream is kept.
     pub residual: Residual,
-    /// How a kernel receives weights.
+    /// How a kernel of the dynamic pipeline receives weights.
     pub form: WeightForm,
+    /// The kernels of a step.
+    pub pipeline: PipelineKind,
 }
 
-/// The ten kernels, named as in training-dynamic §3.
+/// The kernels, named as in training-dynamic §3 and training-static §1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kernel {
     /// Projections, rotation and attention.
@@ -90,10 +133,18 @@ pub enum Kernel {
     QBwd,
     /// `dx = Wkᵀ·dk + Wvᵀ·dv`.
     KvBwd,
+    /// `sdpaFwd` and `woFwd` in one.
+    FwdAttn,
+    /// `ffnBwdW2t`, the gradient of SiLU and `ffnBwdW13t` in one.
+    FfnBwd,
+    /// `wotBwd` and `sdpaBwd1` in one.
+    WoSdpaBwd1,
+    /// `qBwd` and `kvBwd` in one: `dx = Wqᵀ·dq + Wkᵀ·dk + Wvᵀ·dv`.
+    QkvBwd,
 }
 
 impl Kernel {
-    /// All ten, in the order of the specification.
+    /// The ten of the dynamic pipeline, in the order of the specification.
     pub const ALL: [Kernel; 10] = [
         Kernel::SdpaFwd,
         Kernel::WoFwd,
@@ -106,6 +157,10 @@ impl Kernel {
         Kernel::QBwd,
         Kernel::KvBwd,
     ];
+
+    /// The six of the other pipelines, in the order of a step.
+    pub const FUSED: [Kernel; 6] =
+        [Kernel::FwdAttn, Kernel::FfnFused, Kernel::FfnBwd, Kernel::WoSdpaBwd1, Kernel::SdpaBwd2, Kernel::QkvBwd];
 
     /// The three that a forward pass needs.
     pub const FORWARD: [Kernel; 3] = [Kernel::SdpaFwd, Kernel::WoFwd, Kernel::FfnFused];
@@ -123,10 +178,14 @@ impl Kernel {
             Kernel::SdpaBwd2 => "sdpaBwd2",
             Kernel::QBwd => "qBwd",
             Kernel::KvBwd => "kvBwd",
+            Kernel::FwdAttn => "fwdAttn",
+            Kernel::FfnBwd => "ffnBwd",
+            Kernel::WoSdpaBwd1 => "woSdpaBwd1",
+            Kernel::QkvBwd => "qkvBwd",
         }
     }
 
-    /// Whether the kernel has weights in its inputs. Each layer owns input surfaces of these eight
+    /// Whether the kernel has weights. If they are inputs, each layer owns input surfaces of these
     /// kernels (training-dynamic §5).
     pub fn has_weights(self) -> bool {
         !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2)
@@ -306,7 +365,7 @@ pub struct KernelLayout {
     /// The inputs in order of declaration. In the packed form there is one, `x`.
     pub inputs: Vec<Input>,
     /// All regions of the inputs: first those of the specification, in its order, then those of
-    /// options.
+    /// options. A weight that is a constant has a region without an input.
     pub regions: Vec<Region>,
     /// The parts of the output, in channel order and without gaps.
     pub taps: Vec<Tap>,
@@ -389,9 +448,15 @@ impl KernelLayout {
 }
 
 impl Shape {
-    /// A shape from its fields.
+    /// A shape of the dynamic pipeline.
     pub fn new(config: Config, seq: usize, residual: Residual, form: WeightForm) -> Shape {
-        Shape { config, seq, residual, form }
+        Shape { config, seq, residual, form, pipeline: PipelineKind::Dynamic }
+    }
+
+    /// The shape with the kernels of `pipeline`.
+    #[must_use]
+    pub fn with_pipeline(self, pipeline: PipelineKind) -> Shape {
+        Shape { pipeline, ..self }
     }
 
     /// Channels of the attention scores: one for each head and query.
@@ -399,12 +464,12 @@ impl Shape {
         self.config.heads * self.seq
     }
 
-    /// The layouts of all ten kernels.
+    /// The layouts of the kernels of the pipeline.
     ///
     /// # Errors
     /// As [`Shape::layout`].
     pub fn layouts(&self) -> Result<Vec<KernelLayout>, LayoutError> {
-        Kernel::ALL.into_iter().map(|kernel| self.layout(kernel)).collect()
+        self.pipeline.kernels().iter().map(|kernel| self.layout(*kernel)).collect()
     }
 
     /// The layout of a kernel.
@@ -419,32 +484,10 @@ impl Shape {
         let c = &self.config;
         let (dim, q, kv, hidden, seq) = (c.dim, c.q_dim(), c.kv_dim(), c.hidden, self.seq);
         let scores = self.score_channels();
-        let mut plan = Plan::new(kernel, seq, self.form);
+        let form = if self.pipeline == PipelineKind::Dynamic { self.form } else { WeightForm::Inputs };
+        let mut plan = Plan::new(kernel, seq, form);
         match kernel {
-            Kernel::SdpaFwd => {
-                plan.activations(dim, &[Activation::Xnorm]);
-                plan.weight(Part::Wq, dim, q, true);
-                plan.weight(Part::Wk, dim, kv, true);
-                plan.weight(Part::Wv, dim, kv, true);
-                let mut small = Vec::new();
-                if c.qkv_bias {
-                    small.extend([(Part::Bq, c.heads), (Part::Bk, c.kv_heads), (Part::Bv, c.kv_heads)]);
-                }
-                if c.qk_norm {
-                    small.extend([(Part::QNorm, 1), (Part::KNorm, 1)]);
-                }
-                plan.small(&small, dim, c.head_dim)?;
-                plan.taps(&[
-                    (Activation::AttnOut, q),
-                    (Activation::QRope, q),
-                    (Activation::KRope, kv),
-                    (Activation::V, kv),
-                    (Activation::Xnorm, dim),
-                ]);
-                if c.qk_norm {
-                    plan.taps(&[(Activation::QPre, q), (Activation::KPre, kv)]);
-                }
-            }
+            Kernel::SdpaFwd | Kernel::FwdAttn => self.attention(&mut plan)?,
             Kernel::WoFwd => {
                 plan.activations(q, &[Activation::AttnOut]);
                 plan.weight(Part::Wo, q, dim, true);
@@ -476,18 +519,26 @@ impl Shape {
                 plan.weight(Part::W3, hidden, dim, false);
                 plan.taps(&[(Activation::Dx, dim)]);
             }
+            Kernel::FfnBwd => {
+                plan.channel_blocks(&[(Activation::Dffn, dim), (Activation::H1, hidden), (Activation::H3, hidden)]);
+                plan.weight(Part::W2, dim, hidden, false);
+                plan.weight(Part::W1, hidden, dim, false);
+                plan.weight(Part::W3, hidden, dim, false);
+                plan.taps(&[(Activation::Dx, dim), (Activation::Dh1, hidden), (Activation::Dh3, hidden)]);
+            }
             Kernel::WotBwd => {
                 plan.activations(dim, &[Activation::Dx2]);
                 plan.weight(Part::Wo, dim, q, false);
                 plan.taps(&[(Activation::Da, q)]);
             }
-            Kernel::SdpaBwd1 => {
-                plan.channel_blocks(&[
-                    (Activation::Q, q),
-                    (Activation::KTiled, q),
-                    (Activation::VTiled, q),
-                    (Activation::Da, q),
-                ]);
+            Kernel::SdpaBwd1 | Kernel::WoSdpaBwd1 => {
+                plan.channel_blocks(&[(Activation::Q, q), (Activation::KTiled, q), (Activation::VTiled, q)]);
+                if kernel == Kernel::WoSdpaBwd1 {
+                    plan.channel_blocks(&[(Activation::Dx2, dim)]);
+                    plan.weight(Part::Wo, dim, q, false);
+                } else {
+                    plan.channel_blocks(&[(Activation::Da, q)]);
+                }
                 plan.taps(&[(Activation::Dv, q), (Activation::Probs, scores), (Activation::Dp, scores)]);
             }
             Kernel::SdpaBwd2 => {
@@ -510,8 +561,47 @@ impl Shape {
                 plan.weight(Part::Wv, kv, dim, false);
                 plan.taps(&[(Activation::Dx, dim)]);
             }
+            Kernel::QkvBwd => {
+                plan.channel_blocks(&[(Activation::Dq, q), (Activation::Dk, kv), (Activation::Dv, kv)]);
+                plan.weight(Part::Wq, q, dim, false);
+                plan.weight(Part::Wk, kv, dim, false);
+                plan.weight(Part::Wv, kv, dim, false);
+                plan.taps(&[(Activation::Dx, dim)]);
+            }
+        }
+        if self.pipeline.has_constants() {
+            plan.weights.clear();
         }
         Ok(plan.finish())
+    }
+
+    /// The layout of the forward kernels of attention.
+    fn attention(&self, plan: &mut Plan) -> Result<(), LayoutError> {
+        let c = &self.config;
+        let (dim, q, kv) = (c.dim, c.q_dim(), c.kv_dim());
+        plan.activations(dim, &[Activation::Xnorm]);
+        plan.weight(Part::Wq, dim, q, true);
+        plan.weight(Part::Wk, dim, kv, true);
+        plan.weight(Part::Wv, dim, kv, true);
+        let mut small = Vec::new();
+        if c.qkv_bias {
+            small.extend([(Part::Bq, c.heads), (Part::Bk, c.kv_heads), (Part::Bv, c.kv_heads)]);
+        }
+        if c.qk_norm {
+            small.extend([(Part::QNorm, 1), (Part::KNorm, 1)]);
+        }
+        plan.small(&small, dim, c.head_dim)?;
+        plan.taps(&[(Activation::AttnOut, q), (Activation::QRope, q), (Activation::KRope, kv), (Activation::V, kv)]);
+        if plan.kernel == Kernel::FwdAttn {
+            plan.weight(Part::Wo, q, dim, true);
+            plan.taps(&[(Activation::OOut, dim)]);
+        } else {
+            plan.taps(&[(Activation::Xnorm, dim)]);
+        }
+        if c.qk_norm {
+            plan.taps(&[(Activation::QPre, q), (Activation::KPre, kv)]);
+        }
+        Ok(())
     }
 
     /// Refuses sizes that MIL cannot express (every extent and slice bound is an int32) and
@@ -532,6 +622,8 @@ impl Shape {
             self.seq.checked_mul(2).and_then(|n| n.checked_add(3 * c.hidden)),
             self.seq.checked_add(c.q_dim() + 2 * c.kv_dim() + (c.heads + 4) * c.head_dim),
             self.seq.checked_mul(2).and_then(|n| n.checked_add(2 * c.dim)),
+            c.dim.checked_add(2 * c.hidden),
+            c.dim.checked_add(3 * c.q_dim()),
         ];
         if parts.iter().any(|p| p.is_none_or(|n| n > limit)) {
             return Err(LayoutError::Shape(format!("a window of {} tokens is too long for this model", self.seq)));

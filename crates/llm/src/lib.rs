@@ -27,7 +27,7 @@
 //! # How it runs
 //!
 //! A *kernel* is a MIL program that is compiled once and serves every layer, because weights are
-//! inputs. [`kernels`] builds the ten kernels of training for a shape ([`layout`]), [`staging`]
+//! inputs. [`kernels`] builds the kernels of training for a shape ([`layout`]), [`staging`]
 //! writes weights into their surfaces, [`forward`] runs the forward pass. [`decode`] runs two
 //! programs a layer for one token or a window of tokens, with keys and values in surfaces. [`norm`]
 //! and the classifier run on the CPU.

@@ -19,11 +19,13 @@ use crate::weights::{Layer, Part};
 /// Elements in one copying task; a smaller copy is faster on one thread.
 const PER_TASK: usize = 128 * 1024;
 
+/// One surface for each input of a layout, with its name, in the layout's order.
+pub type InputSurfaces = Vec<(&'static str, Surface)>;
+
 /// A layer's input surfaces of one kernel, and the request that reads them.
 #[derive(Clone)]
 pub struct LayerInputs {
-    /// One surface for each input of the layout, with its name, in the layout's order.
-    surfaces: Vec<(&'static str, Surface)>,
+    surfaces: InputSurfaces,
     /// The kernel bound to these inputs and to the output surface.
     request: Request,
 }
@@ -40,14 +42,24 @@ impl LayerInputs {
         layout: &KernelLayout,
         output: &Surface,
     ) -> Result<LayerInputs> {
-        let mut bindings = Bindings::new().bind(OUTPUT, output);
-        let mut surfaces = Vec::new();
-        for input in &layout.inputs {
-            let surface = surface(device, executable, input.name)?;
-            bindings = bindings.bind(input.name, &surface);
-            surfaces.push((input.name, surface));
-        }
-        Ok(LayerInputs { surfaces, request: executable.prepare(bindings)? })
+        let inputs = layout.inputs.iter();
+        let surfaces = inputs.map(|input| Ok((input.name, surface(device, executable, input.name)?)));
+        LayerInputs::bind(surfaces.collect::<Result<_>>()?, executable, output)
+    }
+
+    /// Binds surfaces that were allocated for another program with this layout, and `output`.
+    ///
+    /// # Errors
+    /// The device refused the binding.
+    pub fn bind(surfaces: InputSurfaces, executable: &Executable, output: &Surface) -> Result<LayerInputs> {
+        let bound = Bindings::new().bind(OUTPUT, output);
+        let bindings = surfaces.iter().fold(bound, |bindings, (name, surface)| bindings.bind(*name, surface));
+        Ok(LayerInputs { request: executable.prepare(bindings)?, surfaces })
+    }
+
+    /// The surfaces, without the request.
+    pub fn surfaces(&self) -> &InputSurfaces {
+        &self.surfaces
     }
 
     /// The surface of the input named `input`.

@@ -86,9 +86,13 @@ impl Show {
         }
         match event {
             Event::Prepared { config, tokens, active } => self.prepared(config, *tokens, *active),
-            Event::Compiled { seconds, surface_bytes } => {
+            Event::Compiled { programs, seconds, surface_bytes } => {
                 let (ms, mb) = (seconds * 1e3, *surface_bytes as f64 / 1e6);
-                self.note(format_args!("kernels 10 compiled in {ms:.0} ms, shared by all layers; surfaces {mb:.1} MB"));
+                let whose = match self.options.pipeline.has_constants() {
+                    true => "with the weights of each layer",
+                    false => "shared by all layers",
+                };
+                self.note(format_args!("kernels {programs} compiled in {ms:.0} ms, {whose}; surfaces {mb:.1} MB"));
             }
             Event::Started { step, steps, changes, .. } => {
                 if *step > 0 {

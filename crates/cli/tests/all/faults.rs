@@ -151,6 +151,24 @@ fn kept_programs_let_a_budget_below_the_kernels_suffice() {
     assert!(outcome.err.contains("staging=DIR") && outcome.err.contains("the budget is 4"), "{}", outcome.err);
 }
 
+/// The tiny model has one layer: six programs, five of which an update compiles again.
+#[test]
+fn a_static_run_spends_a_budget_with_every_second_update() {
+    let place = Place::new();
+    let line = |out: &str| line(out) + " --pipeline static";
+    place.run(&line("whole")).ok();
+    let outcome = run(&place, "budget=15", &line("parts")).ok();
+    let restarts: Vec<_> =
+        warnings(&outcome).into_iter().filter(|w| w.contains("compile budget of this process is spent")).collect();
+    assert_eq!(restarts.len() as u64, STEPS / 2, "{restarts:?}");
+    assert!(restarts[0].contains("after update 2"), "{restarts:?}");
+    same(&place);
+    // A budget below the first programs makes no progress, and the run says so.
+    let outcome = run(&place, "budget=5", &line("futile"));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("the budget is 5"), "{}", outcome.err);
+}
+
 #[test]
 fn faults_that_cannot_be_read_are_told_with_their_grammar() {
     let place = Place::new();

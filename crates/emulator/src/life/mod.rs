@@ -169,6 +169,12 @@ impl Life {
         }
     }
 
+    /// The number of compiles until one is refused; `None` if none is.
+    pub(crate) fn compiles_left(&self) -> Option<usize> {
+        let (limit, _) = self.budget.filter(|(_, enforced)| *enforced)?;
+        Some(limit.0?.saturating_sub(self.process.compiles()))
+    }
+
     /// Charges a compile to the process.
     fn charge(&self) -> Result<Option<Ticket>> {
         let Some((limit, enforced)) = self.budget else { return Ok(None) };

@@ -1,12 +1,13 @@
-//! `sdpaFwd`: projections, biases, QK-norm, rotation, masked attention.
+//! `sdpaFwd`: projections, biases, QK-norm, rotation, masked attention; `fwdAttn`: the same and the
+//! output projection.
 
 use ferrane_mil::{MilError, Program, Transpose, ValueId};
 
-use super::frame::Frame;
+use super::frame::{Frame, MatrixOrder};
 use super::ops::{self, OpResult, int};
 use super::tables;
 use crate::config::RopeStyle;
-use crate::layout::Activation;
+use crate::layout::{Activation, Kernel};
 
 /// One projection as `[1, C, 1, seq]` and as heads `[1, heads, seq, head_dim]`, both with the bias,
 /// if any.
@@ -42,17 +43,30 @@ pub(super) fn sdpa_fwd(mut f: Frame<'_>) -> Result<Program, MilError> {
     let attn_out = f.join_heads("attn_out", attn, heads)?;
     let q_tap = f.join_heads("q_rope", q_rope, heads)?;
     let k_tap = f.join_heads("k_rope", k_rope, kv_heads)?;
-    let mut taps = vec![attn_out, q_tap, k_tap, v.flat, xnorm];
+    let mut taps = vec![attn_out, q_tap, k_tap, v.flat];
+    taps.push(match f.layout.kernel {
+        Kernel::FwdAttn => output(&mut f, attn_out)?,
+        _ => xnorm,
+    });
     if f.shape.config.qk_norm {
         taps.extend([q.flat, k.flat]);
     }
     f.finish(&taps)
 }
 
+/// The output projection, `o_out = Wo·attn_out`.
+fn output(f: &mut Frame<'_>, attn_out: ValueId) -> OpResult {
+    let (dim, q_dim) = (f.shape.config.dim, f.shape.config.q_dim());
+    let rows = f.rows("attn_out", attn_out, q_dim)?;
+    let wo = f.matrix("wo", MatrixOrder::AsStaged)?;
+    let product = f.product("attn_out_wo", rows, wo)?;
+    f.columns("o_out", product, dim)
+}
+
 fn project(f: &mut Frame<'_>, rows: ValueId, name: &str, heads: usize) -> Result<Projection, MilError> {
-    let (dim, hd) = (f.shape.config.dim, f.shape.config.head_dim);
-    let weight = f.matrix(&format!("w{name}"), dim, heads * hd)?;
-    let product = f.b.matmul(&format!("{name}_rows"), rows, weight, Transpose::Neither)?;
+    let hd = f.shape.config.head_dim;
+    let weight = f.matrix(&format!("w{name}"), MatrixOrder::AsStaged)?;
+    let product = f.product(&format!("{name}_rows"), rows, weight)?;
     let flat = f.columns(name, product, heads * hd)?;
     let split = f.split_heads(name, flat, heads)?;
     if !f.shape.config.qkv_bias {

@@ -1,4 +1,4 @@
-//! `sdpaBwd1` and `sdpaBwd2`: gradients of attention over tiled keys and values.
+//! `sdpaBwd1`, `woSdpaBwd1` and `sdpaBwd2`: gradients of attention over tiled keys and values.
 //!
 //! Inputs are keys and values tiled over the query heads. `dK` and `dV` are returned for each query
 //! head, and the CPU adds those of one kv head (training-dynamic §6, 7f–7h). The probabilities are
@@ -6,10 +6,10 @@
 
 use ferrane_mil::{MilError, Program, ReducedDims, Transpose, ValueId};
 
-use super::frame::Frame;
+use super::frame::{Frame, MatrixOrder};
 use super::ops::OpResult;
 use super::tables;
-use crate::layout::Activation;
+use crate::layout::{Activation, Kernel};
 
 /// Scores `[1, heads or kv heads, …, seq]` to probabilities `[1, heads, seq, seq]`: scale, mask,
 /// softmax over the keys.
@@ -29,13 +29,16 @@ fn scale(f: &Frame<'_>) -> f32 {
 }
 
 pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
-    let (heads, seq) = (f.shape.config.heads, f.layout.seq);
+    let (heads, seq, kernel) = (f.shape.config.heads, f.layout.seq, f.layout.kernel);
     let mut load = |activation: Activation| {
         let x = f.activation(activation)?;
         f.split_heads(activation.name(), x, heads)
     };
-    let (q, k, v, da) =
-        (load(Activation::Q)?, load(Activation::KTiled)?, load(Activation::VTiled)?, load(Activation::Da)?);
+    let (q, k, v) = (load(Activation::Q)?, load(Activation::KTiled)?, load(Activation::VTiled)?);
+    let da = match kernel {
+        Kernel::WoSdpaBwd1 => attention_gradient(&mut f)?,
+        _ => load(Activation::Da)?,
+    };
     let scores = f.b.matmul("scores", q, k, Transpose::Y)?;
     let probs = probabilities(&mut f, scores)?;
     let dv = f.b.matmul("dv_heads", probs, da, Transpose::X)?;
@@ -44,6 +47,18 @@ pub(super) fn sdpa_bwd1(mut f: Frame<'_>) -> Result<Program, MilError> {
     let probs = f.reshape("probs_flat", probs, [1, heads * seq, 1, seq])?;
     let dp = f.reshape("dp", dp, [1, heads * seq, 1, seq])?;
     f.finish(&[dv, probs, dp])
+}
+
+/// `da = Woᵀ·dx2`, as heads.
+fn attention_gradient(f: &mut Frame<'_>) -> OpResult {
+    let config = &f.shape.config;
+    let (dim, q_dim, heads) = (config.dim, config.q_dim(), config.heads);
+    let dx2 = f.activation(Activation::Dx2)?;
+    let rows = f.rows("dx2", dx2, dim)?;
+    let wo = f.matrix("wo", MatrixOrder::AsStaged)?;
+    let product = f.product("dx2_wo", rows, wo)?;
+    let da = f.columns("da_flat", product, q_dim)?;
+    f.split_heads("da", da, heads)
 }
 
 pub(super) fn sdpa_bwd2(mut f: Frame<'_>) -> Result<Program, MilError> {

@@ -1,11 +1,12 @@
 //! The kernels that are one or two dynamic products: `out[o, t] = Σ_c a[c, t] · m[c, o]`
 //! (training-dynamic §2).
 //!
-//! Two products (`ffnBwdW13t`, `kvBwd`) are added as rows, so that only the sum is transposed back.
+//! Several products (`ffnBwdW13t`, `kvBwd`, `qkvBwd`) are added as rows, so that only the sum is
+//! transposed back.
 
-use ferrane_mil::{MilError, Program, Transpose};
+use ferrane_mil::{MilError, Program};
 
-use super::frame::Frame;
+use super::frame::{Frame, MatrixOrder};
 use crate::layout::{Content, Region};
 
 /// Builds a kernel whose layout is n activations, n matrices and one tap.
@@ -18,8 +19,8 @@ pub(super) fn linear(mut f: Frame<'_>) -> Result<Program, MilError> {
     for (a, m) in activations.iter().zip(&matrices) {
         let x = f.region(a.name)?;
         let rows = f.rows(a.name, x, a.channels)?;
-        let matrix = f.matrix(m.name, m.channels, m.len)?;
-        let product = f.b.matmul(&format!("{}_{}", a.name, m.name), rows, matrix, Transpose::Neither)?;
+        let matrix = f.matrix(m.name, MatrixOrder::AsStaged)?;
+        let product = f.product(&format!("{}_{}", a.name, m.name), rows, matrix)?;
         sum = Some(match sum {
             None => product,
             Some(before) => f.b.add("sum", before, product)?,

@@ -1,17 +1,22 @@
-//! The ten kernels of the dynamic pipeline as MIL programs (training-dynamic §2, §3).
+//! The kernels of training as MIL programs (training-dynamic §2, §3; training-static §1).
 //!
 //! [`build`] makes the program of one [`Kernel`] for a [`Shape`]: opset ios18, fp16 throughout,
 //! inputs and output by the [`KernelLayout`] (`x`, the inputs of the weights if they are not packed
-//! into `x`, and `out`). A kernel is compiled once and shared by all layers.
+//! into `x`, and `out`). A kernel is compiled once and shared by all layers. [`build_layer`] makes
+//! the program of one layer, in which the weights are constants if the shape's pipeline wants that.
+//! Both use the same sequences of ops.
 //!
 //! | file | kernels |
 //! |---|---|
-//! | `linear` | `woFwd`, `ffnBwdW2t`, `ffnBwdW13t`, `wotBwd`, `qBwd`, `kvBwd`, all of them dynamic products |
-//! | `attention` | `sdpaFwd` |
-//! | `attention_backward` | `sdpaBwd1`, `sdpaBwd2` |
-//! | `feed_forward` | `ffnFused` |
+//! | `linear` | `woFwd`, `ffnBwdW2t`, `ffnBwdW13t`, `wotBwd`, `qBwd`, `kvBwd`, `qkvBwd`: sums of products |
+//! | `attention` | `sdpaFwd`, `fwdAttn` |
+//! | `attention_backward` | `sdpaBwd1`, `woSdpaBwd1`, `sdpaBwd2` |
+//! | `feed_forward` | `ffnFused`, `ffnBwd` |
 //! | `tables` | mask and rotation tables |
-//! | `frame`, `ops` | inputs, regions and taps; sequences of ops that generation's kernels share |
+//! | `frame`, `ops` | inputs, regions, weights and taps; sequences of ops that generation's kernels share |
+//!
+//! The kernels of the static trainer also compute RMSNorm. Here that is fp32 on the CPU in every
+//! pipeline, like the residual stream that it reads.
 //!
 //! Query head `h` reads kv head `h / ratio`; the forward pass of the reference trainer uses `h mod
 //! kv_heads` (upstream-defects #1). Keys and values are not copied: the `ratio` query heads of a kv
@@ -31,6 +36,7 @@ mod tables;
 use ferrane_mil::{MilError, Program};
 
 use crate::layout::{Kernel, KernelLayout, LayoutError, Shape};
+use crate::weights::Layer;
 
 pub(crate) use tables::mask;
 pub use tables::{MASKED, causal_mask, rope_tables};
@@ -52,20 +58,41 @@ pub enum KernelError {
     },
 }
 
-/// Builds the program of a kernel, and returns it with its layout.
+/// Builds the program of a kernel that all layers share, and returns it with its layout.
 ///
 /// # Errors
-/// The shape has no layout ([`Shape::layout`]).
+/// The shape has no layout ([`Shape::layout`]), or its weights are constants, which only
+/// [`build_layer`] has.
 pub fn build(shape: &Shape, kernel: Kernel) -> Result<(Program, KernelLayout), KernelError> {
+    program(shape, kernel, None)
+}
+
+/// Builds the program of a kernel for one layer, and returns it with its layout.
+///
+/// # Errors
+/// The shape has no layout ([`Shape::layout`]), or a weight is missing or has another size than the
+/// model's.
+pub fn build_layer(shape: &Shape, kernel: Kernel, layer: &Layer) -> Result<(Program, KernelLayout), KernelError> {
+    program(shape, kernel, Some(layer))
+}
+
+fn program(shape: &Shape, kernel: Kernel, layer: Option<&Layer>) -> Result<(Program, KernelLayout), KernelError> {
     let layout = shape.layout(kernel)?;
     let mil = |source| KernelError::Mil { kernel: kernel.name(), source };
-    let frame = frame::Frame::new(shape, &layout).map_err(mil)?;
+    let frame = frame::Frame::new(shape, &layout, layer).map_err(mil)?;
     let program = match kernel {
-        Kernel::SdpaFwd => attention::sdpa_fwd(frame),
+        Kernel::SdpaFwd | Kernel::FwdAttn => attention::sdpa_fwd(frame),
         Kernel::FfnFused => feed_forward::ffn_fused(frame),
-        Kernel::SdpaBwd1 => attention_backward::sdpa_bwd1(frame),
+        Kernel::FfnBwd => feed_forward::ffn_bwd(frame),
+        Kernel::SdpaBwd1 | Kernel::WoSdpaBwd1 => attention_backward::sdpa_bwd1(frame),
         Kernel::SdpaBwd2 => attention_backward::sdpa_bwd2(frame),
-        _ => linear::linear(frame),
+        Kernel::WoFwd
+        | Kernel::FfnBwdW2t
+        | Kernel::FfnBwdW13t
+        | Kernel::WotBwd
+        | Kernel::QBwd
+        | Kernel::KvBwd
+        | Kernel::QkvBwd => linear::linear(frame),
     }
     .map_err(mil)?;
     Ok((program, layout))
@@ -75,7 +102,8 @@ pub fn build(shape: &Shape, kernel: Kernel) -> Result<(Program, KernelLayout), K
 mod tests {
     use super::*;
     use crate::config::{Config, RopeStyle, preset};
-    use crate::layout::{Residual, WeightForm};
+    use crate::layout::{PipelineKind, Residual, WeightForm};
+    use crate::weights::Weights;
 
     #[test]
     fn every_option_builds_and_fits_its_layout() {
@@ -87,9 +115,13 @@ mod tests {
             config.kv_heads = if on(3) { config.heads } else { config.heads / 2 };
             let residual = if on(4) { Residual::Fp32 } else { Residual::Fp16 };
             let form = if on(5) { WeightForm::Inputs } else { WeightForm::Packed };
-            let shape = Shape::new(config, 16, residual, form);
-            for kernel in Kernel::ALL {
-                let (program, layout) = build(&shape, kernel).unwrap();
+            let layer = Weights::zeros(&config).layers.remove(0);
+            let pipelines = [PipelineKind::Dynamic, PipelineKind::Static, PipelineKind::Fused];
+            let shapes = pipelines.map(|p| Shape::new(config.clone(), 16, residual, form).with_pipeline(p));
+            for (shape, kernel) in shapes.iter().flat_map(|s| s.pipeline.kernels().iter().map(move |k| (s, *k))) {
+                let (program, layout) = build_layer(shape, kernel, &layer).unwrap();
+                let shared = build(shape, kernel);
+                assert_eq!(shared.is_err(), shape.pipeline.has_constants() && kernel.has_weights(), "{shared:?}");
                 let main = program.function("main").unwrap();
                 let out = main.body().outputs[0];
                 assert_eq!(main.value(out).ty.shape().unwrap(), [1, layout.out_channels, 1, 16]);

@@ -5,7 +5,7 @@ use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_llm::config::{Config, Rope, RopeScaling, RopeStyle};
 use ferrane_llm::kernels;
-use ferrane_llm::layout::{Content, Kernel, Residual, Shape, WeightForm};
+use ferrane_llm::layout::{Content, Kernel, PipelineKind, Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
 use ferrane_llm::staging::{LayerInputs, output_surface, read_tap};
 use ferrane_llm::weights::Layer;
@@ -198,6 +198,32 @@ impl Plain<'_> {
                 let (a, b) = (self.product(&l.wk, &x["dk"], true), self.product(&l.wv, &x["dv"], true));
                 HashMap::from([("dx", Self::add(&a, &b))])
             }
+            Kernel::FwdAttn => {
+                let mut taps = self.run(Kernel::SdpaFwd, x);
+                taps.insert("o_out", self.product(&l.wo, &taps["attn_out"], false));
+                taps
+            }
+            Kernel::FfnBwd => {
+                let dgate = self.product(&l.w2, &x["dffn"], true);
+                let (mut dh1, mut dh3) = (dgate.clone(), dgate);
+                for (n, (h1, h3)) in x["h1"].iter().zip(&x["h3"]).enumerate() {
+                    let sig = sigmoid(*h1);
+                    dh1[n] *= h3 * sig * (1.0 + h1 * (1.0 - sig));
+                    dh3[n] *= h1 * sig;
+                }
+                let (a, b) = (self.product(&l.w1, &dh1, true), self.product(&l.w3, &dh3, true));
+                HashMap::from([("dx", Self::add(&a, &b)), ("dh1", dh1), ("dh3", dh3)])
+            }
+            Kernel::WoSdpaBwd1 => {
+                let mut x = x.clone();
+                x.insert("da", self.product(&l.wo, &x["dx2"], true));
+                self.run(Kernel::SdpaBwd1, &x)
+            }
+            Kernel::QkvBwd => {
+                let q = self.product(&l.wq, &x["dq"], true);
+                let kv = &self.run(Kernel::KvBwd, x)["dx"];
+                HashMap::from([("dx", Self::add(&q, kv))])
+            }
         }
     }
 }
@@ -212,7 +238,7 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
         tensor.data.iter_mut().for_each(|v| *v = f16::from_f32(*v * scale).to_f32());
     }
     let layer = &weights.layers[0];
-    let (program, layout) = kernels::build(shape, kernel).unwrap();
+    let (program, layout) = kernels::build_layer(shape, kernel, layer).unwrap();
     let executable = device.load(&program, kernel.name()).unwrap();
     let output = output_surface(device, &executable).unwrap();
     let bound = LayerInputs::new(device, &executable, &layout, &output).unwrap();
@@ -278,17 +304,22 @@ pub fn cases() -> Vec<(&'static str, Config, usize)> {
 
 fn check(numerics: Numerics, bound: f64) {
     let device = emulator(numerics);
-    for kernel in Kernel::ALL {
+    for kernel in Kernel::ALL.into_iter().chain(Kernel::FUSED) {
         let mut worst = (0.0, String::new());
         for (name, config, seq) in cases() {
-            for (residual, form) in [
-                (Residual::Fp16, WeightForm::Packed),
-                (Residual::Fp32, WeightForm::Packed),
-                (Residual::Fp32, WeightForm::Inputs),
+            for (pipeline, residual, form) in [
+                (PipelineKind::Dynamic, Residual::Fp16, WeightForm::Packed),
+                (PipelineKind::Dynamic, Residual::Fp32, WeightForm::Packed),
+                (PipelineKind::Dynamic, Residual::Fp32, WeightForm::Inputs),
+                (PipelineKind::Static, Residual::Fp16, WeightForm::Packed),
+                (PipelineKind::Fused, Residual::Fp32, WeightForm::Packed),
             ] {
-                let shape = Shape::new(config.clone(), seq, residual, form);
+                if !pipeline.kernels().contains(&kernel) {
+                    continue;
+                }
+                let shape = Shape::new(config.clone(), seq, residual, form).with_pipeline(pipeline);
                 let (error, tap) = error_of(&device, &shape, kernel, 11);
-                let what = format!("{name}, {residual:?}, {form:?}, {tap}");
+                let what = format!("{name}, {pipeline:?}, {residual:?}, {form:?}, {tap}");
                 assert!(error <= bound, "{}: {what}: {error:.1e}", kernel.name());
                 if error > worst.0 {
                     worst = (error, what);

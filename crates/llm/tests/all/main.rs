@@ -6,6 +6,7 @@ mod backward;
 mod chat;
 mod checkpoints;
 mod context;
+mod cost;
 mod decode;
 mod device;
 mod export;

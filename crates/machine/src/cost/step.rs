@@ -1,5 +1,5 @@
-//! A training step of the dynamic pipeline: its kernels on the engine, and the work of the CPU
-//! between them.
+//! A training step of the dynamic pipeline, or of one with six kernels: its kernels on the engine,
+//! and the work of the CPU between them.
 //!
 //! The CPU's parts are counted from the sizes of the model as listed in training-dynamic §6, each
 //! at its own rate, which rests on a published breakdown of a step. Products for weight gradients
@@ -28,6 +28,9 @@ pub struct StepShape {
     pub seq: usize,
     /// The number of vocabulary entries that the classifier keeps.
     pub vocab: usize,
+    /// Whether there are six kernels instead of ten, with the gradient of SiLU in one of them
+    /// (training-static §1).
+    pub fused: bool,
 }
 
 /// The cost of one kernel of a step.
@@ -57,7 +60,7 @@ pub struct StepCost {
     pub pass_ms: f64,
     /// The time by which the weight gradients outlast everything else.
     pub wait_ms: f64,
-    /// Compiling the kernels, once per run.
+    /// Compiling the kernels: once per run, or once per update where weights are constants.
     pub compile_ms: f64,
     /// The energy of the engine in mJ; `None` if its power is not published.
     pub energy_mj: Option<f64>,
@@ -75,7 +78,7 @@ impl StepCost {
     }
 }
 
-/// Predicts the cost of a step of the dynamic pipeline. `None` if the chip has no CPU constants.
+/// Predicts the cost of a step. `None` if the chip has no CPU constants.
 pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel) -> Option<StepCost> {
     let c: &Constants = &model.constants;
     let value = |c: &Option<super::Constant>| c.as_ref().map(|c| c.value);
@@ -86,16 +89,20 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let (layers, seq) = (n(shape.layers), n(shape.seq));
     let (dim, hidden, q, kv) = (n(shape.dim), n(shape.hidden), n(shape.q_dim), n(shape.kv_dim));
     // Elements per token and layer that are converted: written to or read from the surfaces of the
-    // ten kernels.
-    let converted = 10.0 * dim + 14.0 * q + 4.0 * kv + 6.0 * hidden;
+    // kernels. Six do not exchange attn_out, da, dgate and one part of dx; the one with the
+    // gradient of SiLU reads h1 and h3.
+    let converted = match shape.fused {
+        false => 10.0 * dim + 14.0 * q + 4.0 * kv + 6.0 * hidden,
+        true => 9.0 * dim + 11.0 * q + 4.0 * kv + 7.0 * hidden,
+    };
     // Probabilities and their gradient are copied between surfaces as fp16: read and written.
     let scores = n(shape.heads) * seq * seq * 2.0 * 4.0;
     // Operands of the seven weight gradients that are copied first: dffn, gate, dh1, dh3, x2norm,
     // s2, attn_out, dq, dk, dv, xnorm.
     let copied = 4.0 * dim + 3.0 * hidden + 2.0 * q + 2.0 * kv;
     // x2, the saved input, dffn, the two gradients of the stream, s2 and the two parts of dx; K and
-    // V repeated over the query heads, their gradients reduced.
-    let summed = 9.0 * dim + 4.0 * q;
+    // V repeated over the query heads, their gradients reduced. With six kernels dx has one part.
+    let summed = if shape.fused { 8.0 } else { 9.0 } * dim + 4.0 * q;
     let matrices = layers * (2.0 * dim * q + 2.0 * dim * kv + 3.0 * dim * hidden);
     let classes = 2.0 * n(shape.vocab) * dim * seq;
     let engine_ms = kernels.iter().map(|k| k.cost.total_us).sum::<f64>() * layers / 1e3;
@@ -104,7 +111,7 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         engine_ms,
         // 4 bytes of fp32 and 2 of fp16. 1 GB/s is 1e6 bytes per ms.
         io_ms: layers * (converted * seq * 6.0 + scores) / (io * 1e6),
-        silu_ms: layers * hidden * seq * silu / 1e6,
+        silu_ms: if shape.fused { 0.0 } else { layers * hidden * seq * silu / 1e6 },
         // Two norms per layer and the last one, forward and backward.
         rms_ms: (2.0 * layers + 1.0) * 2.0 * dim * seq * rms / 1e6,
         // Logits and their gradient with respect to the last activations; 1 TFLOPS is 1e9 per ms.

@@ -2,11 +2,12 @@
 //! they are known to run, rejected where a source says that they fail.
 
 use ferrane_diag::{Code, Severity};
-use ferrane_llm::config::preset;
+use ferrane_llm::config::{Config, preset};
 use ferrane_llm::decode::program as decode;
 use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::kernels;
-use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
+use ferrane_llm::layout::{Kernel, PipelineKind, Residual, Shape, WeightForm};
+use ferrane_llm::weights::{Init, Weights};
 use ferrane_machine::{CheckOptions, Effect, Finding, Profile, check};
 use ferrane_mil::Program;
 
@@ -31,26 +32,31 @@ pub(crate) fn clean(findings: Vec<Finding>) -> Result<(), String> {
     if bad.is_empty() { Ok(()) } else { Err(told(&bad)) }
 }
 
-/// The ten kernels of a preset.
-fn kernels_of(name: &str, seq: usize) -> Vec<(Kernel, Program)> {
-    let shape = Shape::new(preset(name).expect("a preset"), seq, Residual::Fp32, WeightForm::Packed);
-    let build = |kernel: &Kernel| (*kernel, kernels::build(&shape, *kernel).expect("builds").0);
-    Kernel::ALL.iter().map(build).collect()
+/// The kernels of a pipeline for a preset.
+fn kernels_of(name: &str, seq: usize, pipeline: PipelineKind) -> Vec<(Kernel, Program)> {
+    let config = preset(name).expect("a preset");
+    let one = Config { layers: 1, vocab: 8, ..config.clone() };
+    let layer = Weights::init(&one, Init::Normal { std: 0.02 }, 1).layers.remove(0);
+    let shape = Shape::new(config, seq, Residual::Fp32, WeightForm::Packed).with_pipeline(pipeline);
+    let build = |kernel: &Kernel| (*kernel, kernels::build_layer(&shape, *kernel, &layer).expect("builds").0);
+    pipeline.kernels().iter().map(build).collect()
 }
 
 #[test]
 fn the_training_kernels_are_clean_on_the_m4() {
     for (model, seq) in [("stories260k", 64), ("stories110m", 256), ("qwen3-0.6b", 256)] {
-        for (kernel, program) in kernels_of(model, seq) {
-            let found = clean(findings(&program, "m4-macos15-inmem"));
-            assert_eq!(found, Ok(()), "{model} {}", kernel.name());
+        for pipeline in [PipelineKind::Dynamic, PipelineKind::Static, PipelineKind::Fused] {
+            for (kernel, program) in kernels_of(model, seq, pipeline) {
+                let found = clean(findings(&program, "m4-macos15-inmem"));
+                assert_eq!(found, Ok(()), "{model} {} {}", pipeline.name(), kernel.name());
+            }
         }
     }
 }
 
 #[test]
 fn the_training_kernels_fail_where_sources_say_so() {
-    for (kernel, program) in kernels_of("stories110m", 256) {
+    for (kernel, program) in kernels_of("stories110m", 256, PipelineKind::Dynamic) {
         let has = |profile: &str, code: u16| findings(&program, profile).iter().any(|f| f.code == Code(code));
         // The forward kernel of attention contains the rotation.
         let rotates = kernel == Kernel::SdpaFwd;

@@ -73,6 +73,8 @@ pub struct Efficiency {
     pub weight_gradients: f64,
     /// Finishing the weight gradients that were left at the end of a micro-step.
     pub waiting: f64,
+    /// Compiling programs with new weights as constants, in micro-steps.
+    pub compile: f64,
     /// Gradient norm, clipping, AdamW, and staging of new weights.
     pub optimizer: f64,
     /// Forward passes over the validation windows.
@@ -99,6 +101,7 @@ impl Efficiency {
             classifier: 0.0,
             weight_gradients: 0.0,
             waiting: 0.0,
+            compile: 0.0,
             optimizer: 0.0,
             validation: 0.0,
             checkpoints: 0.0,
@@ -118,10 +121,11 @@ impl Efficiency {
         self.classifier += parts.classifier.as_secs_f64();
         self.weight_gradients += parts.weight_gradients.as_secs_f64();
         self.waiting += parts.waiting.as_secs_f64();
+        self.compile += parts.compile.as_secs_f64();
     }
 
     /// The parts with their names, in seconds, in the order of the report.
-    pub fn parts(&self) -> [(&'static str, f64); 10] {
+    pub fn parts(&self) -> [(&'static str, f64); 11] {
         [
             ("device forward", self.device_forward),
             ("device backward", self.device_backward),
@@ -130,15 +134,16 @@ impl Efficiency {
             ("classifier", self.classifier),
             ("weight gradients (overlapped)", self.weight_gradients),
             ("waiting for weight gradients", self.waiting),
+            ("compiling new weights", self.compile),
             ("optimizer", self.optimizer),
             ("validation", self.validation),
             ("checkpoints", self.checkpoints),
         ]
     }
 
-    /// Mean milliseconds of a micro-step (forward and backward of one window).
+    /// Mean milliseconds of a micro-step (forward and backward of one window) without compiles.
     pub fn micro_step_ms(&self) -> f64 {
-        ratio(1e3 * self.steps, self.micro_steps as f64)
+        ratio(1e3 * (self.steps - self.compile), self.micro_steps as f64)
     }
 
     /// Mean milliseconds of an update without its micro-steps: norm, clipping, AdamW, staging.

@@ -26,6 +26,9 @@ pub enum Event {
     /// The kernels are compiled and the weights staged. Emitted only by [`crate::session`], and not
     /// for the reference, which has no kernels.
     Compiled {
+        /// Number of loaded programs: one for each kernel, or for each kernel and layer if weights
+        /// are constants.
+        programs: usize,
         /// Time of building, compiling and loading the kernels, in seconds.
         seconds: f64,
         /// Bytes of all surfaces.

@@ -252,7 +252,8 @@ impl Session {
             Some(device) => {
                 let pipeline = Pipeline::new(device, shape.clone(), vocabulary, weights)?;
                 let seconds = pipeline.compile_time().as_secs_f64();
-                events(&Event::Compiled { seconds, surface_bytes: pipeline.surface_bytes() });
+                let (programs, surface_bytes) = (pipeline.programs(), pipeline.surface_bytes());
+                events(&Event::Compiled { programs, seconds, surface_bytes });
                 Box::new(pipeline)
             }
         };

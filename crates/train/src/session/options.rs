@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ferrane_llm::config::{Config, PRESETS};
-use ferrane_llm::layout::{Residual, Shape, WeightForm};
+use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use serde::{Deserialize, Serialize};
 
 use crate::run::RunOptions;
@@ -31,8 +31,10 @@ pub struct SessionOptions {
     pub device: String,
     /// Where the residual stream is kept.
     pub residual: Residual,
-    /// How the kernels receive weights.
+    /// How the kernels of the dynamic pipeline receive weights.
     pub weights: WeightForm,
+    /// The kernels of a step on a device. A resumed run may have another pipeline.
+    pub pipeline: PipelineKind,
     /// Whether classifier and loss run only over the ids that occur in the data (training-dynamic
     /// §9). The reference always computes all ids.
     pub compact: bool,
@@ -51,6 +53,7 @@ impl Default for SessionOptions {
             device: "emulator".into(),
             residual: Residual::Fp32,
             weights: WeightForm::Packed,
+            pipeline: PipelineKind::Dynamic,
             compact: true,
             run: RunOptions::default(),
         }
@@ -69,7 +72,7 @@ impl SessionOptions {
 
     /// What determines the kernels' layouts, for a model and these options.
     pub fn shape(&self, config: &Config) -> Shape {
-        Shape::new(config.clone(), self.run.seq, self.residual, self.weights)
+        Shape::new(config.clone(), self.run.seq, self.residual, self.weights).with_pipeline(self.pipeline)
     }
 
     /// Makes paths absolute, so that the run can be resumed from another working directory.

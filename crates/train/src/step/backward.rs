@@ -174,23 +174,39 @@ impl Stream {
         let (run, saved, s, jobs) = (l.run, l.saved, self.s, l.queue.jobs);
         let mut dffn = jobs.take(self.dy.len());
         cpu::scaled(l.config.residual_scale, &self.dy, &mut dffn);
-        timed(&mut parts.staging, || run.write(Kernel::FfnBwdW2t, Activation::Dffn, &dffn))?;
+        let first = if run.is_fused() { Kernel::FfnBwd } else { Kernel::FfnBwdW2t };
+        timed(&mut parts.staging, || run.write(first, Activation::Dffn, &dffn))?;
         l.product(Part::W2, w2, ProductRows::Owned(dffn), ProductRows::Half(&saved.gate));
-        timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW2t))?;
-        timed(&mut parts.staging, || run.read_half(Kernel::FfnBwdW2t, Activation::Dgate, &mut self.dgate))?;
         let (mut dh1, mut dh3) = (jobs.take(saved.h1.len()), jobs.take(saved.h3.len()));
-        timed(&mut parts.elementwise, || {
-            let _span = l.span("SiLU gradient");
-            cpu::silu_backward(&self.dgate, &saved.h1, &saved.h3, &mut dh1, &mut dh3);
-        });
-        timed(&mut parts.staging, || {
-            run.write(Kernel::FfnBwdW13t, Activation::Dh1, &dh1)?;
-            run.write(Kernel::FfnBwdW13t, Activation::Dh3, &dh3)
-        })?;
+        if run.is_fused() {
+            timed(&mut parts.staging, || {
+                run.write_half(first, Activation::H1, &saved.h1)?;
+                run.write_half(first, Activation::H3, &saved.h3)
+            })?;
+            timed(&mut parts.device_backward, || run.evaluate(first))?;
+            timed(&mut parts.staging, || {
+                run.read(first, Activation::Dh1, &mut dh1)?;
+                run.read(first, Activation::Dh3, &mut dh3)
+            })?;
+        } else {
+            timed(&mut parts.device_backward, || run.evaluate(first))?;
+            timed(&mut parts.staging, || run.read_half(first, Activation::Dgate, &mut self.dgate))?;
+            timed(&mut parts.elementwise, || {
+                let _span = l.span("SiLU gradient");
+                cpu::silu_backward(&self.dgate, &saved.h1, &saved.h3, &mut dh1, &mut dh3);
+            });
+            timed(&mut parts.staging, || {
+                run.write(Kernel::FfnBwdW13t, Activation::Dh1, &dh1)?;
+                run.write(Kernel::FfnBwdW13t, Activation::Dh3, &dh3)
+            })?;
+        }
         l.product(Part::W1, w1, ProductRows::Owned(dh1), ProductRows::Half(&saved.x2norm));
         l.product(Part::W3, w3, ProductRows::Owned(dh3), ProductRows::Half(&saved.x2norm));
-        timed(&mut parts.device_backward, || run.evaluate(Kernel::FfnBwdW13t))?;
-        timed(&mut parts.staging, || run.read(Kernel::FfnBwdW13t, Activation::Dx, &mut self.dx))?;
+        let last = if run.is_fused() { first } else { Kernel::FfnBwdW13t };
+        if !run.is_fused() {
+            timed(&mut parts.device_backward, || run.evaluate(last))?;
+        }
+        timed(&mut parts.staging, || run.read(last, Activation::Dx, &mut self.dx))?;
         timed(&mut parts.elementwise, || {
             let _span = l.span("norm gradient");
             let (gain, eps) = (&l.weights.ffn_norm, l.config.norm_eps);
@@ -212,19 +228,25 @@ impl Stream {
         let (hd, ratio) = (c.head_dim, c.gqa_ratio());
         let mut dattn = jobs.take(self.dx2.len());
         cpu::scaled(c.residual_scale, &self.dx2, &mut dattn);
-        timed(&mut parts.staging, || run.write(Kernel::WotBwd, Activation::Dx2, &dattn))?;
+        let (projection, first) = match run.is_fused() {
+            true => (Kernel::WoSdpaBwd1, Kernel::WoSdpaBwd1),
+            false => (Kernel::WotBwd, Kernel::SdpaBwd1),
+        };
+        timed(&mut parts.staging, || run.write(projection, Activation::Dx2, &dattn))?;
         l.product(Part::Wo, wo, ProductRows::Owned(dattn), ProductRows::Half(&saved.attn_out));
-        timed(&mut parts.device_backward, || run.evaluate(Kernel::WotBwd))?;
+        if !run.is_fused() {
+            timed(&mut parts.device_backward, || run.evaluate(projection))?;
+            timed(&mut parts.staging, || run.copy(projection, first, Activation::Da))?;
+        }
         timed(&mut parts.staging, || {
-            run.write_half(Kernel::SdpaBwd1, Activation::Q, &saved.q)?;
-            run.write_half_tiled(Kernel::SdpaBwd1, Activation::KTiled, &saved.k, c)?;
-            run.write_half_tiled(Kernel::SdpaBwd1, Activation::VTiled, &saved.v, c)?;
-            run.copy(Kernel::WotBwd, Kernel::SdpaBwd1, Activation::Da)
+            run.write_half(first, Activation::Q, &saved.q)?;
+            run.write_half_tiled(first, Activation::KTiled, &saved.k, c)?;
+            run.write_half_tiled(first, Activation::VTiled, &saved.v, c)
         })?;
-        timed(&mut parts.device_backward, || run.evaluate(Kernel::SdpaBwd1))?;
+        timed(&mut parts.device_backward, || run.evaluate(first))?;
         timed(&mut parts.staging, || {
-            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, Activation::Probs)?;
-            run.copy(Kernel::SdpaBwd1, Kernel::SdpaBwd2, Activation::Dp)?;
+            run.copy(first, Kernel::SdpaBwd2, Activation::Probs)?;
+            run.copy(first, Kernel::SdpaBwd2, Activation::Dp)?;
             run.write_half(Kernel::SdpaBwd2, Activation::Q, &saved.q)?;
             run.write_half_tiled(Kernel::SdpaBwd2, Activation::KTiled, &saved.k, c)
         })?;
@@ -233,9 +255,7 @@ impl Stream {
         let (mut dk, mut dv) = (jobs.take(saved.k.len()), jobs.take(saved.v.len()));
         timed(&mut parts.staging, || {
             run.read(Kernel::SdpaBwd2, Activation::Dq, &mut dq)?;
-            for (kernel, tap, out) in
-                [(Kernel::SdpaBwd2, Activation::Dk, &mut dk), (Kernel::SdpaBwd1, Activation::Dv, &mut dv)]
-            {
+            for (kernel, tap, out) in [(Kernel::SdpaBwd2, Activation::Dk, &mut dk), (first, Activation::Dv, &mut dv)] {
                 run.read(kernel, tap, &mut self.per_query)?;
                 cpu::sum_heads(&self.per_query, out, hd * s, ratio);
             }
@@ -254,25 +274,27 @@ impl Stream {
                 }
             }
         });
+        let (q_kernel, kv_kernel) = match run.is_fused() {
+            true => (Kernel::QkvBwd, Kernel::QkvBwd),
+            false => (Kernel::QBwd, Kernel::KvBwd),
+        };
         timed(&mut parts.staging, || {
-            run.write(Kernel::QBwd, Activation::Dq, &dq)?;
-            run.write(Kernel::KvBwd, Activation::Dk, &dk)?;
-            run.write(Kernel::KvBwd, Activation::Dv, &dv)
+            run.write(q_kernel, Activation::Dq, &dq)?;
+            run.write(kv_kernel, Activation::Dk, &dk)?;
+            run.write(kv_kernel, Activation::Dv, &dv)
         })?;
         for (part, out, d) in [(Part::Wq, wq, dq), (Part::Wk, wk, dk), (Part::Wv, wv, dv)] {
             l.product(part, out, ProductRows::Owned(d), ProductRows::Half(&saved.xnorm));
         }
-        timed(&mut parts.device_backward, || {
-            run.evaluate(Kernel::QBwd)?;
-            run.evaluate(Kernel::KvBwd)
-        })?;
-        timed(&mut parts.staging, || {
-            run.read(Kernel::QBwd, Activation::Dx, &mut self.dx)?;
-            run.read(Kernel::KvBwd, Activation::Dx, &mut self.part)
-        })?;
+        timed(&mut parts.device_backward, || run.evaluate(q_kernel))?;
+        timed(&mut parts.staging, || run.read(q_kernel, Activation::Dx, &mut self.dx))?;
+        if !run.is_fused() {
+            timed(&mut parts.device_backward, || run.evaluate(kv_kernel))?;
+            timed(&mut parts.staging, || run.read(kv_kernel, Activation::Dx, &mut self.part))?;
+            timed(&mut parts.elementwise, || cpu::add(&mut self.dx, &self.part));
+        }
         timed(&mut parts.elementwise, || {
             let _span = l.span("norm gradient");
-            cpu::add(&mut self.dx, &self.part);
             let (gain, eps) = (&l.weights.attn_norm, c.norm_eps);
             norm::rmsnorm_backward(&self.dx, &saved.x, gain, s, eps, &mut self.part, vectors.attn_norm);
             cpu::add_scaled(&self.dx2, 1.0, &self.part, &mut self.dy);

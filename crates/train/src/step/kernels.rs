@@ -1,4 +1,10 @@
-//! The ten loaded kernels with each layer's surfaces: staging, evaluation, retries.
+//! The loaded kernels with each layer's surfaces: staging, evaluation, retries.
+//!
+//! A kernel with weights is either one program that all layers share, with input surfaces of each
+//! layer, or, where weights are constants, a program of each layer, with input surfaces that all
+//! layers share. Constants cannot be changed, so new weights are new programs. The old ones are
+//! released first, because some machines return their compiles to the budget of the process. If the
+//! budget is too small for all new ones, none is compiled.
 //!
 //! A failed load is retried once, and so is a failed evaluation, after loading its kernel again
 //! (the published bridge does so for loads). That is safe because kernels hold no state: the inputs
@@ -12,29 +18,41 @@ use ferrane_host::f16;
 use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
-use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, Region, Shape};
-use ferrane_llm::staging::{self, LayerInputs};
-use ferrane_llm::weights::{Slot, Weights};
+use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, PipelineKind, Region, Shape};
+use ferrane_llm::staging::{self, InputSurfaces, LayerInputs};
+use ferrane_llm::weights::{Layer, Slot, Weights};
 
 use super::StepError;
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::optim::UpdateShare;
 
-/// A kernel: its layout, the loaded program, and the output surface that all layers share.
+/// A kernel: its layout, and the surfaces that all layers share.
 struct TrainingKernel {
     layout: KernelLayout,
-    executable: Executable,
     output: Surface,
+    /// Empty if each layer has its own input surfaces.
+    inputs: InputSurfaces,
 }
 
-/// The ten kernels, bound to the surfaces of every layer.
+/// A loaded program, bound to its surfaces.
+struct BoundKernel {
+    kernel: Kernel,
+    executable: Executable,
+    inputs: LayerInputs,
+}
+
+/// The kernels of a pipeline, bound to the surfaces of every layer.
 pub struct Kernels {
-    loaded: Vec<TrainingKernel>,
-    /// For each layer: the eight kernels with weights in their inputs, each with its own input
-    /// surfaces.
-    layers: Vec<Vec<(Kernel, LayerInputs)>>,
-    /// The two kernels without weights, whose inputs all layers share.
-    shared: Vec<(Kernel, LayerInputs)>,
+    device: Device,
+    shape: Shape,
+    kernels: Vec<TrainingKernel>,
+    /// For each layer: the kernels with weights.
+    layers: Vec<Vec<BoundKernel>>,
+    /// The kernels without weights.
+    shared: Vec<BoundKernel>,
+    /// Digest of the weights that the programs have as constants; `None` if an update has changed
+    /// the weights since.
+    constants: Option<u64>,
     /// Remarks about successful retries that were not returned yet.
     repeated: Mutex<Vec<String>>,
 }
@@ -47,41 +65,145 @@ fn second_try(kernel: Kernel, first: &ferrane_device::Error) -> String {
     format!("{} succeeded at the second try; the first one failed: {first}", kernel.name())
 }
 
+/// A digest by which equal weights are recognized.
+fn digest(weights: &Weights, config: &Config) -> u64 {
+    // FNV-1a over words instead of bytes.
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for value in weights.tensors(config).iter().flat_map(|tensor| tensor.data) {
+        hash = (hash ^ u64::from(value.to_bits())).wrapping_mul(0x100_0000_01b3);
+    }
+    hash
+}
+
 fn layout_failed(error: LayoutError) -> StepError {
     StepError::Shape(error.to_string())
 }
 
 impl Kernels {
-    /// Builds, compiles and loads the kernels and allocates their surfaces.
+    /// Builds, compiles and loads the kernels and allocates their surfaces. Weights that are inputs
+    /// are not staged.
     ///
     /// # Errors
     /// The shape has no layout, or the device refused a kernel or surface.
-    pub fn new(device: &Device, shape: &Shape) -> Result<Kernels, StepError> {
-        let (mut loaded, mut repeated) = (Vec::new(), Vec::new());
-        for kernel in Kernel::ALL {
-            let failed = |e: &dyn std::fmt::Display| StepError::Shape(format!("{}: {e}", kernel.name()));
-            let (program, layout) = kernels::build(shape, kernel).map_err(|e| failed(&e))?;
-            let options = CompileOptions::labeled(kernel.name());
-            let artifact = device.compile(ProgramSource::Program(&program), &options).map_err(at(kernel))?;
-            let executable = artifact.load().or_else(|first| match first.kind() {
-                ErrorKind::Load => artifact.load().inspect(|_| repeated.push(second_try(kernel, &first))),
-                _ => Err(first),
-            });
-            let executable = executable.map_err(at(kernel))?;
-            let output = staging::output_surface(device, &executable).map_err(at(kernel))?;
-            loaded.push(TrainingKernel { layout, executable, output });
-        }
-        let bind = |with_weights: bool| -> Result<Vec<(Kernel, LayerInputs)>, StepError> {
-            let own = loaded.iter().filter(|k| k.layout.kernel.has_weights() == with_weights);
-            let bound = own.map(|k| {
-                let kernel = k.layout.kernel;
-                Ok((kernel, LayerInputs::new(device, &k.executable, &k.layout, &k.output).map_err(at(kernel))?))
-            });
-            bound.collect()
+    pub fn new(device: &Device, shape: &Shape, weights: &Weights) -> Result<Kernels, StepError> {
+        let mut made = Kernels {
+            device: device.clone(),
+            shape: shape.clone(),
+            kernels: Vec::new(),
+            layers: Vec::new(),
+            shared: Vec::new(),
+            constants: None,
+            repeated: Mutex::default(),
         };
-        let layers = (0..shape.config.layers).map(|_| bind(true)).collect::<Result<_, _>>()?;
-        let shared = bind(false)?;
-        Ok(Kernels { loaded, layers, shared, repeated: Mutex::new(repeated) })
+        made.layers.resize_with(shape.config.layers, Vec::new);
+        for &kernel in shape.pipeline.kernels() {
+            if made.are_constants(kernel) {
+                made.compile_layers(kernel, weights)?;
+            } else {
+                made.compile_shared(kernel)?;
+            }
+        }
+        made.constants = shape.pipeline.has_constants().then(|| digest(weights, &shape.config));
+        Ok(made)
+    }
+
+    /// Whether the weights of a kernel are constants of its programs.
+    fn are_constants(&self, kernel: Kernel) -> bool {
+        self.shape.pipeline.has_constants() && kernel.has_weights()
+    }
+
+    /// Compiles a kernel for all layers, and binds it once for each layer or, if it has no weights,
+    /// once for all.
+    fn compile_shared(&mut self, kernel: Kernel) -> Result<(), StepError> {
+        let (executable, layout) = self.load(kernel, None)?;
+        let output = staging::output_surface(&self.device, &executable).map_err(at(kernel))?;
+        let bind = || {
+            let inputs = LayerInputs::new(&self.device, &executable, &layout, &output).map_err(at(kernel))?;
+            Ok::<_, StepError>(BoundKernel { kernel, executable: executable.clone(), inputs })
+        };
+        if kernel.has_weights() {
+            for layer in &mut self.layers {
+                layer.push(bind()?);
+            }
+        } else {
+            self.shared.push(bind()?);
+        }
+        self.kernels.push(TrainingKernel { layout, output, inputs: Vec::new() });
+        Ok(())
+    }
+
+    /// Compiles a kernel for each layer, with the layer's weights. The first time, its surfaces are
+    /// allocated.
+    fn compile_layers(&mut self, kernel: Kernel, weights: &Weights) -> Result<(), StepError> {
+        if weights.layers.len() != self.layers.len() {
+            let (found, wanted) = (weights.layers.len(), self.layers.len());
+            return Err(StepError::Shape(format!("{found} layers of weights for a model of {wanted}")));
+        }
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let (executable, layout) = self.load(kernel, Some(layer))?;
+            let inputs = match self.kernels.iter().find(|k| k.layout.kernel == kernel) {
+                Some(found) => {
+                    LayerInputs::bind(found.inputs.clone(), &executable, &found.output).map_err(at(kernel))?
+                }
+                None => {
+                    let output = staging::output_surface(&self.device, &executable).map_err(at(kernel))?;
+                    let bound = LayerInputs::new(&self.device, &executable, &layout, &output).map_err(at(kernel))?;
+                    self.kernels.push(TrainingKernel { layout, output, inputs: bound.surfaces().clone() });
+                    bound
+                }
+            };
+            self.layers[index].push(BoundKernel { kernel, executable, inputs });
+        }
+        Ok(())
+    }
+
+    /// Builds, compiles and loads a program, for all layers or for one; a failed load is repeated
+    /// once.
+    fn load(&self, kernel: Kernel, layer: Option<&Layer>) -> Result<(Executable, KernelLayout), StepError> {
+        let built = match layer {
+            Some(layer) => kernels::build_layer(&self.shape, kernel, layer),
+            None => kernels::build(&self.shape, kernel),
+        };
+        let (program, layout) = built.map_err(|e| StepError::Shape(format!("{}: {e}", kernel.name())))?;
+        let options = CompileOptions::labeled(kernel.name());
+        let artifact = self.device.compile(ProgramSource::Program(&program), &options).map_err(at(kernel))?;
+        let executable = artifact.load().or_else(|first| match first.kind() {
+            ErrorKind::Load => artifact.load().inspect(|_| lock(&self.repeated).push(second_try(kernel, &first))),
+            _ => Err(first),
+        });
+        Ok((executable.map_err(at(kernel))?, layout))
+    }
+
+    /// Notes that an update has changed the weights, so that constants are outdated.
+    pub fn outdate(&mut self) {
+        self.constants = None;
+    }
+
+    /// Compiles programs of `weights` if the loaded ones have others as constants. After an error
+    /// no layer can be evaluated until this succeeds.
+    ///
+    /// # Errors
+    /// The device refused a kernel; [`ErrorKind::CompileBudget`] if the compiles that are left to
+    /// this process are too few.
+    pub fn refresh(&mut self, weights: &Weights) -> Result<(), StepError> {
+        if self.constants.is_some() || !self.shape.pipeline.has_constants() {
+            return Ok(());
+        }
+        self.layers.iter_mut().for_each(Vec::clear);
+        let kernels: Vec<Kernel> =
+            self.shape.pipeline.kernels().iter().copied().filter(|k| self.are_constants(*k)).collect();
+        // Not checked for the first programs: kept ones cost nothing, so any budget may suffice.
+        let needed = kernels.len() * self.layers.len();
+        if let Some(left) = self.device.compiles_left().filter(|left| *left < needed) {
+            let text = format!("new weights take {needed} compiles, and this process has {left} left");
+            let source = ferrane_device::Error::new(ErrorKind::CompileBudget, text);
+            return Err(StepError::Device { kernel: self.shape.pipeline.name().to_string(), source });
+        }
+        for kernel in kernels {
+            self.compile_layers(kernel, weights)?;
+        }
+        self.constants = Some(digest(weights, &self.shape.config));
+        Ok(())
     }
 
     /// Takes the remarks about successful retries since the last call.
@@ -89,23 +211,34 @@ impl Kernels {
         std::mem::take(&mut *lock(&self.repeated))
     }
 
+    /// Number of loaded programs.
+    pub fn programs(&self) -> usize {
+        let copies = |k: &TrainingKernel| if self.are_constants(k.layout.kernel) { self.layers.len() } else { 1 };
+        self.kernels.iter().map(copies).sum()
+    }
+
     /// Size of all surfaces in bytes.
     pub fn surface_bytes(&self) -> usize {
         let inputs = |k: &TrainingKernel| {
-            let copies = if k.layout.kernel.has_weights() { self.layers.len() } else { 1 };
-            k.layout.input_bytes() * copies
+            let own = k.layout.kernel.has_weights() && !self.are_constants(k.layout.kernel);
+            k.layout.input_bytes() * if own { self.layers.len() } else { 1 }
         };
-        self.loaded.iter().map(|k| inputs(k) + k.layout.output_bytes()).sum()
+        self.kernels.iter().map(|k| inputs(k) + k.layout.output_bytes()).sum()
     }
 
-    /// Stages the weights: writes the weight regions of every layer.
+    /// Stages the weights: writes the weight regions of every layer. Constants that differ are
+    /// outdated.
     ///
     /// # Errors
     /// A tensor is missing or of another size, or a surface is in use.
-    pub fn stage(&self, weights: &Weights) -> Result<(), StepError> {
+    pub fn stage(&mut self, weights: &Weights) -> Result<(), StepError> {
+        if self.shape.pipeline.has_constants() {
+            self.constants = self.constants.filter(|before| *before == digest(weights, &self.shape.config));
+            return Ok(());
+        }
         for (bounds, layer) in self.layers.iter().zip(&weights.layers) {
-            for (kernel, bound) in bounds {
-                bound.stage(&self.find(*kernel)?.layout, layer).map_err(at(*kernel))?;
+            for BoundKernel { kernel, inputs, .. } in bounds {
+                inputs.stage(&self.find(*kernel)?.layout, layer).map_err(at(*kernel))?;
             }
         }
         Ok(())
@@ -119,12 +252,18 @@ impl Kernels {
     /// A surface is in use.
     pub fn shares(&self, config: &Config) -> Result<Vec<UpdateShare<'static>>, StepError> {
         let mut shares = Vec::new();
+        if self.shape.pipeline.has_constants() {
+            return Ok(shares);
+        }
         for (layer, bounds) in self.layers.iter().enumerate() {
             for ffn in [true, false] {
-                let of = |k: Kernel| matches!(k, Kernel::FfnFused | Kernel::FfnBwdW2t | Kernel::FfnBwdW13t) == ffn;
+                let of = |k: Kernel| {
+                    use Kernel::{FfnBwd, FfnBwdW2t, FfnBwdW13t, FfnFused};
+                    matches!(k, FfnFused | FfnBwdW2t | FfnBwdW13t | FfnBwd) == ffn
+                };
                 let mut open = Vec::new();
-                for (kernel, bound) in bounds.iter().filter(|(k, _)| of(*k)) {
-                    open.push(bound.open(&self.find(*kernel)?.layout, config).map_err(at(*kernel))?);
+                for BoundKernel { kernel, inputs, .. } in bounds.iter().filter(|b| of(b.kernel)) {
+                    open.push(inputs.open(&self.find(*kernel)?.layout, config).map_err(at(*kernel))?);
                 }
                 let mut parts: Vec<_> = open.iter().flat_map(|o| o.parts()).collect();
                 parts.sort_by_key(|p| p.name());
@@ -149,11 +288,11 @@ impl Kernels {
 
     fn find(&self, kernel: Kernel) -> Result<&TrainingKernel, StepError> {
         let missing = || StepError::Shape(format!("{} is not loaded", kernel.name()));
-        self.loaded.iter().find(|k| k.layout.kernel == kernel).ok_or_else(missing)
+        self.kernels.iter().find(|k| k.layout.kernel == kernel).ok_or_else(missing)
     }
 }
 
-/// The ten kernels with the surfaces of one layer.
+/// The kernels with the surfaces of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerRun<'a> {
     kernels: &'a Kernels,
@@ -166,10 +305,15 @@ impl LayerRun<'_> {
         self.tracer.span(kind, name, Some(self.layer))
     }
 
-    fn bound(&self, kernel: Kernel) -> Result<&LayerInputs, StepError> {
+    /// Whether the kernels are those of the pipelines of six.
+    pub fn is_fused(&self) -> bool {
+        self.kernels.shape.pipeline != PipelineKind::Dynamic
+    }
+
+    fn bound(&self, kernel: Kernel) -> Result<&BoundKernel, StepError> {
         let own = self.kernels.layers.get(self.layer).into_iter().flatten();
         let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
-        own.chain(&self.kernels.shared).find(|(k, _)| *k == kernel).map(|(_, b)| b).ok_or_else(missing)
+        own.chain(&self.kernels.shared).find(|b| b.kernel == kernel).ok_or_else(missing)
     }
 
     /// Evaluates a kernel; a failure is retried once.
@@ -178,7 +322,8 @@ impl LayerRun<'_> {
     /// The evaluation failed twice, the second time after loading its kernel again.
     pub fn evaluate(&self, kernel: Kernel) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Device, kernel.name());
-        let request = self.bound(kernel)?.request();
+        let BoundKernel { executable, inputs, .. } = self.bound(kernel)?;
+        let request = inputs.request();
         let first = match request.evaluate() {
             Ok(_) => return Ok(()),
             Err(first) => first,
@@ -186,7 +331,6 @@ impl LayerRun<'_> {
         if !matches!(first.kind(), ErrorKind::Evaluate | ErrorKind::System | ErrorKind::Crashed) {
             return Err(at(kernel)(first));
         }
-        let executable = &self.kernels.find(kernel)?.executable;
         executable.reload().and_then(|()| request.evaluate()).map_err(at(kernel))?;
         let mut repeated = lock(&self.kernels.repeated);
         repeated.push(second_try(kernel, &first));
@@ -200,7 +344,7 @@ impl LayerRun<'_> {
     pub fn write(&self, kernel: Kernel, region: Activation, values: &[f32]) -> Result<(), StepError> {
         let _span = self.span(SpanKind::Staging, region.name());
         let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
-        self.bound(kernel)?.write(region, values).map_err(at(kernel))
+        self.bound(kernel)?.inputs.write(region, values).map_err(at(kernel))
     }
 
     /// Copies fp16 rows into a region.
@@ -232,7 +376,7 @@ impl LayerRun<'_> {
 
     fn region(&self, kernel: Kernel, region: Activation) -> Result<(&Region, WriteAccess), StepError> {
         let region = self.kernels.find(kernel)?.layout.region(region.name()).map_err(layout_failed)?;
-        let access = self.bound(kernel)?.surface(region.port).and_then(Surface::write).map_err(at(kernel))?;
+        let access = self.bound(kernel)?.inputs.surface(region.port).and_then(Surface::write).map_err(at(kernel))?;
         Ok((region, access))
     }
 
@@ -270,7 +414,7 @@ impl LayerRun<'_> {
         let tap = source.layout.tap(activation.name()).map_err(layout_failed)?;
         let region = target.layout.region(activation.name()).map_err(layout_failed)?;
         let read = source.output.read().map_err(at(from))?;
-        let mut write = self.bound(to)?.surface(region.port).and_then(Surface::write).map_err(at(to))?;
+        let mut write = self.bound(to)?.inputs.surface(region.port).and_then(Surface::write).map_err(at(to))?;
         staging::copy_tap(&read, tap, &mut write, region).map_err(at(to))
     }
 }

@@ -40,6 +40,8 @@ pub struct Parts {
     pub weight_gradients: Duration,
     /// Time at the end of the step spent on the remaining weight gradients, working or waiting.
     pub waiting: Duration,
+    /// Compiling programs with new weights as constants, before the step.
+    pub compile: Duration,
 }
 
 /// The result of one micro-step.

@@ -1,9 +1,14 @@
-//! The dynamic pipeline: forward pass and activation gradients on a device, weight gradients in
-//! parallel on the CPU (training-dynamic §6).
+//! The pipelines: forward pass and activation gradients on a device, weight gradients in parallel
+//! on the CPU (training-dynamic §6, training-static §1).
 //!
-//! Ten programs are compiled once. Each layer owns the input surfaces of the eight kernels with
-//! weights. Only an update writes their weight regions, with new weights that are still in the
-//! cache. A micro-step runs on a thread of the pool, so that its parallel parts, its weight
+//! In the dynamic pipeline ten programs are compiled once, in the fused one six. Each layer owns
+//! the input surfaces of the kernels with weights. Only an update writes their weight regions, with
+//! new weights that are still in the cache. In the static pipeline five of the six are programs of
+//! each layer, with weights as constants. The first step or loss after an update compiles them, not
+//! the update itself: a compile that fails, as when the budget is spent, then leaves a complete
+//! update, which a checkpoint can store.
+//!
+//! A micro-step runs on a thread of the pool, so that its parallel parts, its weight
 //! gradients and the thread itself never use more threads than the pool has. All layers share the
 //! output surfaces, so values that are needed later are copied out immediately: taps in fp16, as
 //! the device rounded them, and the residual stream in fp32.
@@ -16,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use ferrane_device::Device;
 use ferrane_host::{f16, pool};
+use ferrane_llm::config::Config;
 use ferrane_llm::layout::{Activation, Kernel, Residual, Shape};
 use ferrane_llm::norm;
 use ferrane_llm::weights::{Slot, Weights};
@@ -23,7 +29,7 @@ use ferrane_llm::weights::{Slot, Weights};
 use super::backward::{Backward, Tape};
 use super::classifier::{Classifier, Operands};
 use super::cpu;
-use super::kernels::Kernels;
+use super::kernels::{Kernels, LayerRun};
 use super::{Engine, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{EngineMemory, Timeline};
@@ -86,7 +92,7 @@ pub struct Pipeline {
     saved: Vec<Saved>,
     forward: Forward,
     backward: Backward,
-    /// Time to compile and load the ten kernels.
+    /// Time to compile and load the kernels for the first time.
     compile_time: Duration,
     device: Device,
     /// Number of the device's notes that [`Engine::remarks`] has returned.
@@ -95,7 +101,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Compiles the ten kernels, allocates their surfaces and stages `weights`.
+    /// Compiles the kernels of the shape's pipeline, allocates their surfaces and stages `weights`.
     ///
     /// # Errors
     /// The shape has no layout, or the device refused a kernel or surface.
@@ -106,7 +112,7 @@ impl Pipeline {
         weights: &Weights,
     ) -> Result<Pipeline, StepError> {
         let begun = Instant::now();
-        let kernels = Kernels::new(device, &shape)?;
+        let kernels = Kernels::new(device, &shape, weights)?;
         let compile_time = begun.elapsed();
         let c = &shape.config;
         let s = shape.seq;
@@ -153,9 +159,14 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Time it took to build, compile and load the ten kernels.
+    /// Time it took to build, compile and load the kernels for the first time.
     pub fn compile_time(&self) -> Duration {
         self.compile_time
+    }
+
+    /// Number of loaded programs. In the static pipeline all but one have the weights of a layer.
+    pub fn programs(&self) -> usize {
+        self.kernels.programs()
     }
 
     /// Bytes of all surfaces: each layer's own inputs, shared inputs and outputs.
@@ -196,26 +207,7 @@ impl Pipeline {
                 std::mem::swap(&mut saved.x, &mut scratch.x);
                 norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
             });
-            timed(&mut parts.staging, || run.write_half(Kernel::SdpaFwd, Activation::Xnorm, &saved.xnorm))?;
-            timed(&mut parts.device_forward, || run.evaluate(Kernel::SdpaFwd))?;
-            timed(&mut parts.staging, || {
-                let taps = [
-                    (Activation::AttnOut, &mut saved.attn_out),
-                    (Activation::QRope, &mut saved.q),
-                    (Activation::KRope, &mut saved.k),
-                    (Activation::V, &mut saved.v),
-                ];
-                for (tap, rows) in taps {
-                    run.read_half(Kernel::SdpaFwd, tap, rows)?;
-                }
-                if c.qk_norm {
-                    run.read_half(Kernel::SdpaFwd, Activation::QPre, &mut saved.q_pre)?;
-                    run.read_half(Kernel::SdpaFwd, Activation::KPre, &mut saved.k_pre)?;
-                }
-                run.write_half(Kernel::WoFwd, Activation::AttnOut, &saved.attn_out)
-            })?;
-            timed(&mut parts.device_forward, || run.evaluate(Kernel::WoFwd))?;
-            timed(&mut parts.staging, || run.read(Kernel::WoFwd, Activation::OOut, &mut scratch.tap))?;
+            attention(run, c, saved, &mut scratch.tap, parts)?;
             timed(&mut parts.elementwise, || {
                 let _span = elementwise("residual and norm");
                 cpu::add_scaled(&saved.x, alpha, &scratch.tap, &mut saved.x2);
@@ -320,6 +312,42 @@ impl Pipeline {
     }
 }
 
+/// The attention part of a layer's forward pass, from `saved.xnorm` to the output projection, which
+/// is written to `out`.
+fn attention(
+    run: LayerRun<'_>,
+    c: &Config,
+    saved: &mut Saved,
+    out: &mut [f32],
+    parts: &mut Parts,
+) -> Result<(), StepError> {
+    let kernel = if run.is_fused() { Kernel::FwdAttn } else { Kernel::SdpaFwd };
+    timed(&mut parts.staging, || run.write_half(kernel, Activation::Xnorm, &saved.xnorm))?;
+    timed(&mut parts.device_forward, || run.evaluate(kernel))?;
+    timed(&mut parts.staging, || {
+        let taps = [
+            (Activation::AttnOut, &mut saved.attn_out),
+            (Activation::QRope, &mut saved.q),
+            (Activation::KRope, &mut saved.k),
+            (Activation::V, &mut saved.v),
+        ];
+        for (tap, rows) in taps {
+            run.read_half(kernel, tap, rows)?;
+        }
+        if c.qk_norm {
+            run.read_half(kernel, Activation::QPre, &mut saved.q_pre)?;
+            run.read_half(kernel, Activation::KPre, &mut saved.k_pre)?;
+        }
+        Ok::<_, StepError>(())
+    })?;
+    if run.is_fused() {
+        return timed(&mut parts.staging, || run.read(kernel, Activation::OOut, out));
+    }
+    timed(&mut parts.staging, || run.write_half(Kernel::WoFwd, Activation::AttnOut, &saved.attn_out))?;
+    timed(&mut parts.device_forward, || run.evaluate(Kernel::WoFwd))?;
+    timed(&mut parts.staging, || run.read(Kernel::WoFwd, Activation::OOut, out))
+}
+
 /// The classifier's rows: the compact copy if there is one, otherwise the model's matrix.
 pub(super) fn classifier_rows<'a>(compact: &'a [f32], weights: &'a Weights) -> &'a [f32] {
     if compact.is_empty() { weights.classifier.as_deref().unwrap_or(&weights.embed) } else { compact }
@@ -356,6 +384,7 @@ impl Engine for Pipeline {
             shares.extend(Pipeline::classifier_shares(ids, config.dim, config.vocab, slot, rows));
         }
         update.run(shares)?;
+        kernels.outdate();
         Ok(())
     }
 
@@ -368,16 +397,21 @@ impl Engine for Pipeline {
         loss_scale: f32,
     ) -> Result<MicroStep, StepError> {
         self.begin(inputs, targets)?;
+        let mut compile = Duration::ZERO;
+        timed(&mut compile, || self.kernels.refresh(weights))?;
         let timeline = self.timeline.clone();
         let tracer = timeline.as_ref().map_or(Tracer::off(), Timeline::step);
-        pool::scope(|_| {
+        let mut step = pool::scope(|_| {
             let _span = tracer.span(SpanKind::Step, "micro-step", None);
             self.step(weights, gradients, inputs, loss_scale, tracer)
-        })
+        })?;
+        step.parts.compile = compile;
+        Ok(step)
     }
 
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError> {
         self.begin(inputs, targets)?;
+        self.kernels.refresh(weights)?;
         pool::scope(|_| self.forward(weights, inputs, Tracer::off(), &mut Parts::default()))
     }
 

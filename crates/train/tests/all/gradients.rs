@@ -7,7 +7,7 @@ use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
-use ferrane_llm::layout::{Residual, Shape, WeightForm};
+use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use ferrane_llm::weights::container::Container;
 use ferrane_llm::weights::{Weights, load};
 use ferrane_testdata::Suite;
@@ -16,6 +16,14 @@ use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 
 /// The loss scale of these tests; a power of two, so scaling is exact.
 const SCALE: f32 = 256.0;
+
+/// Every pipeline and form of weights.
+pub const PIPELINES: [(PipelineKind, WeightForm); 4] = [
+    (PipelineKind::Dynamic, WeightForm::Packed),
+    (PipelineKind::Dynamic, WeightForm::Inputs),
+    (PipelineKind::Static, WeightForm::Packed),
+    (PipelineKind::Fused, WeightForm::Packed),
+];
 
 pub fn emulator(numerics: Numerics) -> Device {
     let mut options = EmulatorOptions::default();
@@ -164,15 +172,20 @@ fn recorded_gradients() {
         };
         let mut reference = ReferenceEngine::new(config.clone());
         run("reference", &mut reference, 1e-4, 0.999_999, 1e-4);
-        for (form, residual, numerics) in [
-            (WeightForm::Packed, Residual::Fp32, Numerics::Exact),
-            (WeightForm::Packed, Residual::Fp32, Numerics::Fast),
-            (WeightForm::Inputs, Residual::Fp32, Numerics::Fast),
-            (WeightForm::Packed, Residual::Fp16, Numerics::Fast),
+        for (pipeline, form, residual, numerics) in [
+            (PipelineKind::Dynamic, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
+            (PipelineKind::Dynamic, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
+            (PipelineKind::Dynamic, WeightForm::Inputs, Residual::Fp32, Numerics::Fast),
+            (PipelineKind::Dynamic, WeightForm::Packed, Residual::Fp16, Numerics::Fast),
+            (PipelineKind::Static, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
+            (PipelineKind::Static, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
+            (PipelineKind::Static, WeightForm::Packed, Residual::Fp16, Numerics::Fast),
+            (PipelineKind::Fused, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
+            (PipelineKind::Fused, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
         ] {
-            let shape = Shape::new(config.clone(), *seq, residual, form);
+            let shape = Shape::new(config.clone(), *seq, residual, form).with_pipeline(pipeline);
             let vocabulary = Compaction::disabled(config.vocab);
-            let case = format!("{form:?} {residual:?} {numerics:?}");
+            let case = format!("{pipeline:?} {form:?} {residual:?} {numerics:?}");
             match Pipeline::new(&emulator(numerics), shape, vocabulary, weights) {
                 Ok(mut engine) => run(&case, &mut engine, 2e-3, 0.999, 0.03),
                 Err(why) => panic!("{case}: {why}"),
@@ -226,17 +239,17 @@ fn against_the_reference(config: &Path, weights: &Path) -> Result<(), String> {
             gradients(&mut engine, &config, &weights, &windows)?;
             continue;
         }
-        for form in [WeightForm::Packed, WeightForm::Inputs] {
-            let shape = Shape::new(config.clone(), seq, Residual::Fp32, form);
+        for (pipeline, form) in PIPELINES {
+            let shape = Shape::new(config.clone(), seq, Residual::Fp32, form).with_pipeline(pipeline);
             let device = emulator(Numerics::Fast);
             let mut engine = Pipeline::new(&device, shape, vocabulary.clone(), &weights).map_err(|e| e.to_string())?;
             let (found_loss, found) = gradients(&mut engine, &config, &weights, &windows)?;
             // fp16 rounding of activations of order one over two layers.
             if (found_loss - loss).abs() > 2e-3 {
-                return Err(format!("{form:?}: loss {found_loss} against {loss}"));
+                return Err(format!("{pipeline:?} {form:?}: loss {found_loss} against {loss}"));
             }
-            let worst = check(&found, &expected, &config, 0.999, 0.03).map_err(|e| format!("{form:?}: {e}"))?;
-            eprintln!("{form:?}: {worst}");
+            let worst = check(&found, &expected, &config, 0.999, 0.03);
+            eprintln!("{pipeline:?} {form:?}: {}", worst.map_err(|e| format!("{pipeline:?} {form:?}: {e}"))?);
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr)]
 
 mod gradients;
+mod pipelines;
 mod run;
 mod session;
 mod step;

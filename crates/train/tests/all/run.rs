@@ -13,7 +13,7 @@ use ferrane_train::data::Ids;
 use ferrane_train::run::{Event, Run, RunOptions, Summary};
 use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 
-use crate::gradients::{check, emulator, gradients};
+use crate::gradients::{PIPELINES, check, emulator, gradients};
 use ferrane_emulator::Numerics;
 
 pub fn tiny() -> Config {
@@ -22,7 +22,7 @@ pub fn tiny() -> Config {
 }
 
 /// Learnable ids: each is its predecessor plus 1, with occasional jumps.
-fn ids() -> Ids {
+pub fn ids() -> Ids {
     let mut rng = Rng::new(11);
     let mut id = 0;
     let draw = |_| {
@@ -32,7 +32,7 @@ fn ids() -> Ids {
     Ids::from_slice(&(0..2000).map(draw).collect::<Vec<_>>())
 }
 
-fn options(out: &Path) -> RunOptions {
+pub fn options(out: &Path) -> RunOptions {
     RunOptions {
         steps: 40,
         accum: 2,
@@ -60,7 +60,7 @@ fn begin(out: &Path) -> Run {
     Run::new(options(out), tiny(), weights, ids(), engine).unwrap()
 }
 
-fn train(run: &mut Run, stop_after: Option<usize>) -> Summary {
+pub fn train(run: &mut Run, stop_after: Option<usize>) -> Summary {
     let (stop, mut windows) = (AtomicBool::new(false), 0);
     let mut listen = |event: &Event| {
         windows += usize::from(matches!(event, Event::Window { .. }));
@@ -108,7 +108,7 @@ pub fn window(seq: usize, below: usize) -> (Vec<u32>, Vec<u32>) {
 }
 
 /// Biases, QK-norm, a window, half rotation, grouped heads, an untied classifier and a residual
-/// factor at once, in both weight forms.
+/// factor at once, in every pipeline and form of weights.
 #[test]
 fn gradients_with_every_option_match_the_reference() {
     let config = Config {
@@ -123,13 +123,13 @@ fn gradients_with_every_option_match_the_reference() {
     let weights = random_weights(&config);
     let windows = [window(12, config.vocab)];
     let (loss, expected) = gradients(&mut ReferenceEngine::new(config.clone()), &config, &weights, &windows).unwrap();
-    for form in [WeightForm::Packed, WeightForm::Inputs] {
-        let shape = Shape::new(config.clone(), 12, Residual::Fp32, form);
+    for (pipeline, form) in PIPELINES {
+        let shape = Shape::new(config.clone(), 12, Residual::Fp32, form).with_pipeline(pipeline);
         let full = Compaction::disabled(config.vocab);
         let mut engine = Pipeline::new(&emulator(Numerics::Fast), shape, full, &weights).unwrap();
         let (found_loss, found) = gradients(&mut engine, &config, &weights, &windows).unwrap();
         // fp16 rounding of activations of order one; the bound for gradients is 3 %.
-        assert!((found_loss - loss).abs() < 5e-3, "{form:?}: {found_loss} against {loss}");
+        assert!((found_loss - loss).abs() < 5e-3, "{pipeline:?} {form:?}: {found_loss} against {loss}");
         check(&found, &expected, &config, 0.999, 0.03).unwrap();
     }
 }

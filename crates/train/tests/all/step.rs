@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use ferrane_emulator::Numerics;
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::{Config, Rope, RopeStyle};
-use ferrane_llm::layout::{Kernel, Residual, Shape, WeightForm};
+use ferrane_llm::layout::{Kernel, PipelineKind, Residual, Shape, WeightForm};
 use ferrane_llm::weights::Weights;
 use ferrane_train::metrics::Timeline;
 use ferrane_train::optim::{AdamW, Gradients, Moments, Update, norms};
 use ferrane_train::step::{Engine, Pipeline};
 
-use crate::gradients::emulator;
+use crate::gradients::{PIPELINES, emulator};
 use crate::run::{random_weights, tiny, window};
 
 const SEQ: usize = 24;
@@ -37,8 +37,12 @@ fn full() -> (Config, Compaction) {
     (config, vocabulary)
 }
 
-fn pipeline(config: &Config, vocabulary: &Compaction, form: WeightForm, weights: &Weights) -> Pipeline {
-    let shape = Shape::new(config.clone(), SEQ, Residual::Fp32, form);
+type Form = (PipelineKind, WeightForm);
+
+const DYNAMIC: Form = (PipelineKind::Dynamic, WeightForm::Packed);
+
+fn pipeline(config: &Config, vocabulary: &Compaction, (kind, form): Form, weights: &Weights) -> Pipeline {
+    let shape = Shape::new(config.clone(), SEQ, Residual::Fp32, form).with_pipeline(kind);
     Pipeline::new(&emulator(Numerics::Fast), shape, vocabulary.clone(), weights).unwrap()
 }
 
@@ -47,7 +51,7 @@ fn bits(config: &Config, weights: &Weights) -> Vec<u32> {
 }
 
 /// Two updates of two windows each: losses, norms, gradients, weights and moments.
-fn train(config: &Config, vocabulary: &Compaction, form: WeightForm) -> (Vec<u64>, Vec<u32>) {
+fn train(config: &Config, vocabulary: &Compaction, form: Form) -> (Vec<u64>, Vec<u32>) {
     let mut weights = random_weights(config);
     let mut engine = pipeline(config, vocabulary, form, &weights);
     let (mut gradients, mut moments) = (Gradients::new(config), Moments::zeros(config));
@@ -80,7 +84,7 @@ fn train(config: &Config, vocabulary: &Compaction, form: WeightForm) -> (Vec<u64
 #[test]
 fn the_same_bits_on_any_number_of_threads() {
     let (config, vocabulary) = full();
-    for form in [WeightForm::Packed, WeightForm::Inputs] {
+    for form in PIPELINES {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| train(&config, &vocabulary, form))
@@ -99,7 +103,7 @@ fn the_same_bits_on_any_number_of_threads() {
 fn the_first_window_overwrites_and_the_others_add() {
     let (config, vocabulary) = full();
     let weights = random_weights(&config);
-    let mut engine = pipeline(&config, &vocabulary, WeightForm::Packed, &weights);
+    let mut engine = pipeline(&config, &vocabulary, DYNAMIC, &weights);
     let mut run = |gradients: &mut Gradients, below: usize| {
         let (inputs, targets) = window(SEQ, below);
         assert!(engine.micro_step(&weights, gradients, &inputs, &targets, 64.0).unwrap().finite);
@@ -128,7 +132,7 @@ fn the_first_window_overwrites_and_the_others_add() {
 fn a_timeline_has_every_kernel_and_nests() {
     let (config, vocabulary) = full();
     let mut weights = random_weights(&config);
-    let mut engine = pipeline(&config, &vocabulary, WeightForm::Packed, &weights);
+    let mut engine = pipeline(&config, &vocabulary, DYNAMIC, &weights);
     let timeline = Timeline::new(2);
     engine.record(&timeline);
     let (mut gradients, mut moments) = (Gradients::new(&config), Moments::zeros(&config));
@@ -192,7 +196,7 @@ fn a_timeline_has_every_kernel_and_nests() {
 fn who_holds_the_memory_is_told() {
     let (config, vocabulary) = full();
     let weights = random_weights(&config);
-    let mut engine = pipeline(&config, &vocabulary, WeightForm::Packed, &weights);
+    let mut engine = pipeline(&config, &vocabulary, DYNAMIC, &weights);
     let (inputs, targets) = window(SEQ, 48);
     engine.micro_step(&weights, &mut Gradients::new(&config), &inputs, &targets, 64.0).unwrap();
     let memory = engine.memory();
