@@ -484,7 +484,8 @@ mod tests {
         for (len, used) in [(5 << 20, 1000), (5 << 20, 4 << 20), (100_000, 8), (64, 80)] {
             let bytes = SharedBytes::padded(len, used).unwrap();
             let mut write = bytes.try_write().unwrap();
-            assert!(write.len() == len && write.as_ptr() as usize % ALIGN == 0 && write.iter().all(|&b| b == 0));
+            let aligned = (write.as_ptr() as usize).is_multiple_of(ALIGN);
+            assert!(write.len() == len && aligned && write.iter().all(|&b| b == 0));
             write[len - 1] = 1;
         }
         let odd = SharedBytes::new(7).unwrap();
