@@ -89,6 +89,11 @@ impl PipelineKind {
         }
     }
 
+    /// Whether the six kernels run instead of the ten.
+    pub fn is_fused(self) -> bool {
+        self != PipelineKind::Dynamic
+    }
+
     /// Whether weights are constants of the programs.
     pub fn has_constants(self) -> bool {
         self == PipelineKind::Static
@@ -484,7 +489,7 @@ impl Shape {
         let c = &self.config;
         let (dim, q, kv, hidden, seq) = (c.dim, c.q_dim(), c.kv_dim(), c.hidden, self.seq);
         let scores = self.score_channels();
-        let form = if self.pipeline == PipelineKind::Dynamic { self.form } else { WeightForm::Inputs };
+        let form = if self.pipeline.is_fused() { WeightForm::Inputs } else { self.form };
         let mut plan = Plan::new(kernel, seq, form);
         match kernel {
             Kernel::SdpaFwd | Kernel::FwdAttn => self.attention(&mut plan)?,

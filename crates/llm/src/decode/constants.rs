@@ -9,10 +9,9 @@
 //! *The price is compiles.* Each layer is a program of its own, so a decoder compiles `2 · layers`
 //! programs for single tokens, as many for each size of a prompt's windows that it meets, and
 //! `layers` when the caches grow. A budget of about 119 compiles (C154) is spent by a model of 24
-//! layers at its second window size: there the decoder fails with
-//! [`Error::Constants`], and int8 weights, which are inputs that
-//! all layers share, are the way out. All programs of a layer are built over the same records,
-//! which the emulator shares, so the codes are in memory once.
+//! layers at its second window size: there the decoder fails with [`Error::Constants`], and int8
+//! weights, which are inputs that all layers share, are the way out. All programs of a layer are
+//! built over the same records, which the emulator shares, so the codes are in memory once.
 //!
 //! A weight is `code · scale`. The value of the largest magnitude of a block has code −8, as in
 //! GGUF's Q4_0, so the blocks of such a file get their codes and scales back.

@@ -32,17 +32,6 @@ pub enum ContextPolicy {
     Error,
 }
 
-impl ContextPolicy {
-    /// `shift`, `sinks` or `error`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ContextPolicy::Shift => "shift",
-            ContextPolicy::Sinks => "sinks",
-            ContextPolicy::Error => "error",
-        }
-    }
-}
-
 /// The positions of a full context that are dropped.
 fn dropped(context: usize) -> std::ops::Range<usize> {
     let kept = SINKS.min(context / 2);

@@ -18,7 +18,7 @@ use ferrane_host::f16;
 use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
 use ferrane_llm::kernels;
-use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, PipelineKind, Region, Shape};
+use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, Region, Shape};
 use ferrane_llm::staging::{self, InputSurfaces, LayerInputs};
 use ferrane_llm::weights::{Layer, Slot, Weights};
 
@@ -307,7 +307,7 @@ impl LayerRun<'_> {
 
     /// Whether the kernels are those of the pipelines of six.
     pub fn is_fused(&self) -> bool {
-        self.kernels.shape.pipeline != PipelineKind::Dynamic
+        self.kernels.shape.pipeline.is_fused()
     }
 
     fn bound(&self, kernel: Kernel) -> Result<&BoundKernel, StepError> {
