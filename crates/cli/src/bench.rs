@@ -9,7 +9,6 @@ use ferrane::llm::config::preset;
 use ferrane::llm::cost::{GenerationShape, generation};
 use ferrane::llm::decode::quantize::WeightType;
 use ferrane::llm::weights::WeightSource;
-use ferrane::machine::cost::CostModel;
 use ferrane::train::metrics::Timeline;
 use ferrane_perf::dispatch::dispatch;
 use ferrane_perf::gemm::{GemmOptions, gemm};
@@ -98,8 +97,6 @@ fn bench_llm(args: &BenchLlm) -> Result<()> {
         }
         found => (found?, None),
     };
-    let machines = args.machines.iter().map(|machine| Ok((machine, cost::profile(machine)?)));
-    let machines = machines.collect::<Result<Vec<_>>>()?;
     let types: Vec<WeightType> = args.types.iter().map(|of| (*of).into()).collect();
     let options = LlmOptions {
         model: &args.model,
@@ -111,16 +108,22 @@ fn bench_llm(args: &BenchLlm) -> Result<()> {
         tokens: args.tokens,
         batches: &args.batches,
     };
-    let report = llm(&device, &options)?;
-    let mut predicted = Vec::new();
-    for (machine, profile) in &machines {
-        for &of in &types {
-            let least = profile.min_queries.value.max(1);
-            let shape = GenerationShape { config: &config, of, prompt: args.prompt, least };
-            let cost = generation(&shape, &CostModel::for_profile(profile)?)
-                .map_err(|e| Error::new(format!("--machine {machine}: {e}")))?;
-            predicted.push(PredictedGeneration {
-                machine: (*machine).clone(),
+    // What takes no time is first: a machine may be unknown.
+    options.check()?;
+    let predicted = predictions(&args.machines, &options)?;
+    out::report(args.json, &Generation { report: llm(&device, &options)?, predicted })
+}
+
+/// What the cost model predicts for each machine and type of weights.
+fn predictions(machines: &[String], options: &LlmOptions<'_>) -> Result<Vec<PredictedGeneration>> {
+    let mut rows = Vec::new();
+    for machine in machines {
+        let (least, model) = (cost::profile(machine)?.min_queries.value.max(1), cost::model(machine)?);
+        for &of in options.types {
+            let shape = GenerationShape { config: options.config, of, prompt: options.prompt, least };
+            let cost = generation(&shape, &model).map_err(|e| Error::new(format!("--machine {machine}: {e}")))?;
+            rows.push(PredictedGeneration {
+                machine: machine.clone(),
                 r#type: of.name(),
                 prefill_tokens_per_second: cost.prefill_rate(),
                 decode_tokens_per_second: cost.decode_rate(),
@@ -128,7 +131,7 @@ fn bench_llm(args: &BenchLlm) -> Result<()> {
             });
         }
     }
-    out::report(args.json, &Generation { report, predicted })
+    Ok(rows)
 }
 
 /// What was measured of a language model, and what is predicted for chips.

@@ -1,5 +1,7 @@
 //! What a training step and generation cost on a chip.
 
+use std::collections::BTreeMap;
+
 use ferrane_machine::cost::published::Pipelines;
 use ferrane_machine::cost::{CostError, CostModel, KernelCost, StepCost, StepShape, predict, predict_step};
 
@@ -11,7 +13,7 @@ use crate::decode::quantize::WeightType;
 use crate::decode::steps::prompt_window;
 use crate::forward;
 use crate::kernels;
-use crate::layout::{PipelineKind, Residual, Shape, WeightForm};
+use crate::layout::{Residual, Shape, WeightForm};
 use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
@@ -56,7 +58,7 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         heads: config.heads,
         seq: shape.seq,
         vocab,
-        fused: shape.pipeline != PipelineKind::Dynamic,
+        fused: shape.pipeline.is_fused(),
     };
     Ok(predict_step(&sizes, &costs, model))
 }
@@ -74,6 +76,9 @@ pub enum GenerationCostError {
     /// The model has no cost for an op of a program.
     #[error("{0}")]
     Cost(#[from] CostError),
+    /// A prompt without tokens, or with more than a program can have positions.
+    #[error("a prompt of {0} tokens; a program has positions for 1 to {most}", most = i32::MAX - 1)]
+    Prompt(usize),
     /// The chip's CPU, which computes the classifier, has no published speed.
     #[error("the speed of the CPU of {chip} is not published")]
     Cpu {
@@ -131,6 +136,9 @@ impl GenerationCost {
 /// [`GenerationCostError`] for a shape whose programs cannot be built or predicted.
 pub fn generation(shape: &GenerationShape<'_>, model: &CostModel) -> Result<GenerationCost, GenerationCostError> {
     let GenerationShape { config, of, prompt, least } = *shape;
+    if prompt == 0 || prompt >= i32::MAX as usize {
+        return Err(GenerationCostError::Prompt(prompt));
+    }
     let constants = match of {
         // The values do not matter, and those of one layer stand for all.
         WeightType::Int4 => {
@@ -152,12 +160,17 @@ pub fn generation(shape: &GenerationShape<'_>, model: &CostModel) -> Result<Gene
         Ok((us * layers / 1e3, energy.map(|energy| energy * layers)))
     };
     let cached = bucket(prompt + 1);
-    let (mut prompt_ms, mut done) = (0.0, 0);
+    // How often each window is computed: a long prompt has many that are alike.
+    let (mut windows, mut done) = (BTreeMap::<_, usize>::new(), 0);
     while done < prompt {
         let queries = prompt_window(prompt - done, least);
-        let all = if queries > least { queries } else { 1 };
-        prompt_ms += window(queries, if done == 0 && queries > least { 0 } else { cached })?.0;
-        done += all;
+        let wide = queries > least;
+        *windows.entry((queries, if wide && done == 0 { 0 } else { cached })).or_default() += 1;
+        done += if wide { queries } else { 1 };
+    }
+    let mut prompt_ms = 0.0;
+    for ((queries, cached), count) in windows {
+        prompt_ms += window(queries, cached)?.0 * count as f64;
     }
     let (token_ms, token_mj) = window(least, cached)?;
     let Some(copy) = &model.constants.copy_gb_s else {

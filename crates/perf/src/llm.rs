@@ -52,6 +52,25 @@ pub struct LlmOptions<'a> {
     pub batches: &'a [usize],
 }
 
+impl LlmOptions<'_> {
+    /// Checks the numbers, which takes no time.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a prompt or a continuation without tokens or with too many, and for
+    /// batches that a decoder does not take.
+    pub fn check(&self) -> Result<()> {
+        let LlmOptions { prompt, tokens, batches, .. } = *self;
+        checked_count("tokens", tokens)?;
+        if prompt == 0 || prompt > PROMPT {
+            return Err(Error::option("prompt", prompt, format!("give 1 to {PROMPT} tokens")));
+        }
+        match batches.iter().find(|batch| !(2..=MAX_SLOTS).contains(*batch)) {
+            Some(batch) => Err(Error::option("batch", batch, format!("give 2 to {MAX_SLOTS} sequences"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What [`llm`] measured. Prints as a few lines for each type of weights.
 #[derive(Clone, Debug, Serialize)]
 pub struct LlmReport {
@@ -110,18 +129,11 @@ pub struct Batch {
 /// Measures prefill and decode on `device`.
 ///
 /// # Errors
-/// [`Error::Option`] for a prompt or a continuation without tokens or with too many, and for
-/// batches that the decoder does not take; [`Error::Decode`]; [`Error::WrongResult`] if a token's
-/// logits are not finite.
+/// As [`LlmOptions::check`]; [`Error::Decode`]; [`Error::WrongResult`] if a token's logits are not
+/// finite.
 pub fn llm(device: &Device, options: &LlmOptions<'_>) -> Result<LlmReport> {
     let LlmOptions { prompt, tokens, .. } = *options;
-    checked_count("tokens", tokens)?;
-    if prompt == 0 || prompt > PROMPT {
-        return Err(Error::option("prompt", prompt, format!("give 1 to {PROMPT} tokens")));
-    }
-    if let Some(batch) = options.batches.iter().find(|batch| !(2..=MAX_SLOTS).contains(*batch)) {
-        return Err(Error::option("batch", batch, format!("give 2 to {MAX_SLOTS} sequences")));
-    }
+    options.check()?;
     let max_seq = options.config.max_seq.max(prompt + tokens);
     let config = Config { max_seq, ..options.config.clone() };
     // Values of one magnitude: hardware may skip zeros.

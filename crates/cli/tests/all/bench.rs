@@ -237,6 +237,8 @@ fn generation_is_held_against_the_rate_of_memory() {
     let found = one(&bot, "bench llm bot --prompt 8 --tokens 2 --json");
     assert_eq!(found["model"], "bot");
     place.run("bench llm --prompt 0").refused(1, &["--prompt 0", "give 1 to"]);
+    let far = format!("bench llm --machine m4 --prompt {}", usize::MAX);
+    place.run(&far).refused(1, &["--prompt 18446744073709551615", "give 1 to"]);
     place.run("bench llm --tokens 0").refused(1, &["--tokens 0"]);
     place.run("bench llm stories").refused(1, &["unknown preset"]);
     place.run("bench llm --device reference").refused(1, &["name a device"]);

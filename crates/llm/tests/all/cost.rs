@@ -1,7 +1,8 @@
-//! The predicted cost of a step, pipeline by pipeline.
+//! The predicted cost of a step, pipeline by pipeline, and of generation.
 
 use ferrane_llm::config::preset;
-use ferrane_llm::cost::training_step;
+use ferrane_llm::cost::{GenerationCost, GenerationCostError, GenerationShape, generation, training_step};
+use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use ferrane_machine::Profile;
 use ferrane_machine::cost::{CostModel, StepCost};
@@ -32,5 +33,32 @@ fn six_kernels_cost_less_than_ten_and_constants_more_compiles() {
         assert!(six.engine_ms < ten.engine_ms && constants.engine_ms < six.engine_ms, "{machine}");
         assert!(six.total_ms() < ten.total_ms() && constants.total_ms() < six.total_ms(), "{machine}");
         assert!(constants.compile_ms > 5.0 * six.compile_ms, "{machine}");
+    }
+}
+
+fn generated(of: WeightType, prompt: usize, least: usize) -> Result<GenerationCost, GenerationCostError> {
+    let model = CostModel::for_profile(&Profile::find("m4").unwrap()).unwrap();
+    generation(&GenerationShape { config: &preset("stories15m").unwrap(), of, prompt, least }, &model)
+}
+
+#[test]
+fn generation_costs_its_windows() {
+    let dispatch = CostModel::for_chip("m4").unwrap().dispatch_us() / 1e3;
+    let layers = preset("stories15m").unwrap().layers as f64;
+    for of in [WeightType::Fp16, WeightType::Int8, WeightType::Int4] {
+        let at = |prompt| generated(of, prompt, 1).unwrap();
+        // Two programs a layer; one token of a prompt is like one after it.
+        assert!(at(1).token_ms >= 2.0 * layers * dispatch, "{of:?}");
+        assert_eq!((at(1).prompt_ms, at(2).prompt_ms), (at(1).token_ms, 2.0 * at(1).token_ms), "{of:?}");
+        // The first window has no cache; those after it are alike.
+        let [one, two, three] = [256, 512, 768].map(|prompt| at(prompt).prompt_ms);
+        assert!(one > at(32).prompt_ms && two > 2.0 * one && three > 1.5 * two, "{of:?}: {one} {two} {three}");
+        assert!(at(512).prefill_rate() > at(512).decode_rate(), "{of:?}");
+    }
+    // A machine whose windows are wider takes longer for a token.
+    let tokens = [1, 16].map(|least| generated(WeightType::Fp16, 300, least).unwrap().token_ms);
+    assert!(tokens[1] >= tokens[0], "{tokens:?}");
+    for prompt in [0, i32::MAX as usize, usize::MAX] {
+        assert!(matches!(generated(WeightType::Fp16, prompt, 1), Err(GenerationCostError::Prompt(_))), "{prompt}");
     }
 }
