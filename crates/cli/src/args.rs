@@ -29,6 +29,7 @@ pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay,
 pub use serve::Serve;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use ferrane::train::data::DataSet;
 
 /// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run
 /// transformers, on the engine or on its emulator.
@@ -59,6 +60,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Compute the mean loss per token of a model on a text.
     Eval(Eval),
+    /// Show or clear the cache of token ids.
+    Cache(CacheArgs),
     /// Write a model with weights of 4, 6 or 8 bits.
     Quantize(Quantize),
     /// Write a model as a Core ML package that an app loads.
@@ -213,6 +216,35 @@ pub enum Vocabulary {
     Full,
 }
 
+/// How data of `train` and `eval` are read.
+#[derive(Args, Clone, Debug)]
+pub struct Reading {
+    /// Field of JSON Lines, or column of Parquet files, that holds the text [default: text].
+    #[arg(long, value_name = "NAME")]
+    pub data_field: Option<String>,
+    /// Largest number of broken rows of a set that are left out [default: 100].
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
+    pub bad_rows: Option<u64>,
+    /// Folder of the cache of token ids; by default $FERRANE_CACHE_DIR or the system's folder for
+    /// caches.
+    #[arg(long, value_name = "DIR")]
+    pub data_cache: Option<PathBuf>,
+}
+
+/// `ferrane cache`.
+#[derive(Args, Debug)]
+pub struct CacheArgs {
+    /// Remove the cached files; data are tokenized again when they are next used.
+    #[arg(long)]
+    pub clear: bool,
+    /// Folder of the cache, as for `train`.
+    #[arg(long, value_name = "DIR")]
+    pub data_cache: Option<PathBuf>,
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `ferrane train`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
@@ -220,10 +252,12 @@ pub enum Vocabulary {
 Examples:
   ferrane train                                   the embedded default, about three minutes
   ferrane train --data stories.txt --steps 2000   your own text
+  ferrane train --data web.jsonl=3 --data books=1 three windows of a file for one of a folder
   ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 16
   ferrane train --out runs/a --resume             continue a stopped run, bit for bit
 
-Data: UTF-8 text (tokenized once and cached next to the file), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32).
+Data: UTF-8 text, JSON Lines (.jsonl), Parquet (.parquet), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32); or a folder of
+such files, in the order of their names. Text is tokenized once; `ferrane cache` shows where the ids are kept (docs/data.md).
 Ctrl-C stops after the micro-step, saves, and prints how to resume; a second one stops at once.")]
 pub struct Train {
     /// Preset (stories260k, which is the default, stories15m, stories42m, stories110m,
@@ -234,9 +268,13 @@ pub struct Train {
     /// a run.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// Training data; without it, the embedded corpus of simple stories.
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<PathBuf>,
+    /// Training data: a file, or a folder of them; several with a sampling weight each or with
+    /// none. Without it, the embedded corpus of simple stories.
+    #[arg(long, value_name = "PATH[=WEIGHT]", value_parser = str::parse::<DataSet>)]
+    pub data: Vec<DataSet>,
+    /// How the data are read.
+    #[command(flatten)]
+    pub reading: Reading,
     /// Tokenizer: llama2.c tokenizer.bin, SentencePiece .model, tokenizer.json, or a folder with
     /// vocab.json and merges.txt. Without one, a small vocabulary is trained on the text.
     #[arg(long, value_name = "FILE")]
@@ -324,9 +362,13 @@ pub struct Eval {
     /// Model: the folder of a run, llama2.c .bin, .safetensors, .gguf, or a Hugging Face folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub checkpoint: PathBuf,
-    /// Text, or a file of token ids.
-    #[arg(long, value_name = "FILE")]
-    pub data: PathBuf,
+    /// Data as `train` takes them: a file or folder of text, JSON Lines, Parquet or token ids;
+    /// several share the windows by weight or, without weights, by size.
+    #[arg(long, value_name = "PATH[=WEIGHT]", required = true, value_parser = str::parse::<DataSet>)]
+    pub data: Vec<DataSet>,
+    /// How the data are read.
+    #[command(flatten)]
+    pub reading: Reading,
     /// Tokenizer, if the data are text.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use ferrane::llm::config::Config;
 use ferrane::llm::evaluate::{evaluate, teacher_forced};
-use ferrane::train::data::{Format, Ids, Source, Split};
+use ferrane::train::data::{Corpus, Source};
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::args::Eval;
+use crate::data::EncodingBar;
 use crate::error::Result;
 use crate::{model, out};
 
@@ -18,16 +19,24 @@ pub fn run(args: Eval) -> Result<()> {
     let device = model::device(&args.device.device)?;
     let model = model::open_adapted(&args.checkpoint, args.tokenizer.as_deref(), &args.adapter)?;
     let config = Config { max_seq: model.config.max_seq.max(args.seq), ..model.config.clone() };
-    let cache = std::env::temp_dir();
-    let tokenizer = model.tokenizer.as_ref();
-    let source = Source { format: Format::Auto, tokenizer, vocabulary: config.vocab, cache: Some(&cache) };
-    let ids = Ids::open(&args.data, &source)?;
-    let starts = Split::evaluation(ids.len(), args.seq, args.windows)?;
+    let mut source = Source::new(model.tokenizer.as_ref(), config.vocab);
+    source.field = args.reading.data_field.as_deref().unwrap_or(source.field);
+    source.bad_rows = args.reading.bad_rows.unwrap_or(source.bad_rows);
+    source.cache = args.reading.data_cache.as_deref();
+    let mut encoding = EncodingBar::default();
+    let corpus = Corpus::open(&args.data, &source, &mut |event| encoding.event(event, args.json))?;
+    encoding.finish();
+    let positions = corpus.evaluation(args.seq, args.windows)?;
     let mut forced = teacher_forced(&model, &config, device.as_ref(), args.seq)?;
-    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(starts.len() as u64) };
-    let windows = starts.into_iter().map(|start| ids.window(start, args.seq));
+    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(positions.len() as u64) };
+    // A file of ids that changes ends the windows, and the command after them.
+    let mut failed = None;
+    let windows = positions.into_iter().map_while(|at| corpus.window(at, args.seq).map_err(|e| failed = Some(e)).ok());
     let begun = Instant::now();
     let found = evaluate(&mut *forced, model.vocabulary.as_ref(), windows, || bar.inc(1))?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     let seconds = begun.elapsed().as_secs_f64();
     bar.finish_and_clear();
     let device = &args.device.device;

@@ -20,6 +20,7 @@ mod compile;
 mod compiled;
 mod convert;
 mod cost;
+mod data;
 mod devices;
 mod diff;
 mod doctor;
@@ -90,6 +91,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Chat(args) => chat::run(*args),
         Command::Serve(args) => serve::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Cache(args) => data::cache(&args),
         Command::Quantize(args) => quantize::run(args),
         Command::Export(args) => export::run(args),
         Command::Devices(args) => devices::run(args),

@@ -10,7 +10,7 @@ use ferrane::llm::model::Model;
 use ferrane::llm::quantize::{self, QuantizedForm, QuantizedModel, QuantizedTensor};
 use ferrane::llm::reference::Reference;
 use ferrane::llm::weights::{Slot, Weights};
-use ferrane::train::data::{Format, Ids, Source, Split};
+use ferrane::train::data::{Ids, Source, Split};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -72,14 +72,15 @@ fn texts(args: &Quantize, model: &Model) -> Result<(Windows, Windows)> {
     let same = args.calibrate.is_some() && args.calibrate == args.eval;
     let windows = |path: Option<&Path>, extra: usize, half: usize| -> Result<Vec<Vec<u32>>> {
         let Some(path) = path else { return Ok(Vec::new()) };
-        let (cache, tokenizer) = (std::env::temp_dir(), model.tokenizer.as_ref());
-        let source = Source { format: Format::Auto, tokenizer, vocabulary: model.config.vocab, cache: Some(&cache) };
+        let source = Source::new(model.tokenizer.as_ref(), model.config.vocab);
         let ids = Ids::open(path, &source)?;
         let (first, length) = if same { (half * (ids.len() / 2), ids.len() / 2) } else { (0, ids.len()) };
         let starts = Split::evaluation(length, args.seq, args.windows)?;
-        let window = |start: usize| ids.window(first + start, args.seq);
         // The targets of an evaluation are one token further than its inputs.
-        Ok(starts.into_iter().map(|start| window(start)[..args.seq + extra].to_vec()).collect())
+        let window = |start: usize| -> Result<Vec<u32>> {
+            Ok(ids.window(first + start, args.seq)?[..args.seq + extra].to_vec())
+        };
+        starts.into_iter().map(window).collect()
     };
     Ok((windows(args.calibrate.as_deref(), 0, 0)?, windows(args.eval.as_deref(), 1, 1)?))
 }

@@ -14,7 +14,7 @@ use ferrane::train::run::{self, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
 
-use crate::args::{Train, Vocabulary};
+use crate::args::{Reading, Train, Vocabulary};
 use crate::error::{Error, Result};
 use crate::{cost, files, model, out, timeline_file};
 use show::Show;
@@ -133,7 +133,7 @@ fn failed(error: SessionError, out: &Path, step: Option<u64>) -> Error {
 
 /// The options, in order of precedence: command line, the resumed run, defaults.
 fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
-    let default = || if args.data.is_none() { SessionOptions::embedded() } else { SessionOptions::default() };
+    let default = || if args.data.is_empty() { SessionOptions::embedded() } else { SessionOptions::default() };
     let mut o = before.cloned().unwrap_or_else(default);
     macro_rules! take {
         ($($from:ident => $($to:ident).+),* $(,)?) => {
@@ -141,12 +141,19 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
         };
     }
     take!(
-        model => model, init => init, data => data, tokenizer => tokenizer, device => device,
+        model => model, init => init, tokenizer => tokenizer, device => device,
         residual => residual, weights => weights, pipeline => pipeline,
         steps => run.steps, accum => run.accum, seq => run.seq, batch => run.batch, warmup => run.warmup,
         seed => run.seed, lr => run.lr, min_lr => run.min_lr, clip => run.clip, weight_decay => run.weight_decay,
         eval_every => run.eval_every, eval_windows => run.eval_windows, save_every => run.save_every,
     );
+    if !args.data.is_empty() {
+        o.data = args.data.clone();
+    }
+    let Reading { data_field, bad_rows, data_cache } = args.reading.clone();
+    o.data_field = data_field.unwrap_or(o.data_field);
+    o.bad_rows = bad_rows.unwrap_or(o.bad_rows);
+    o.data_cache = data_cache.or(o.data_cache);
     if before.is_none() && args.warmup.is_none() {
         // A short run warms up for a tenth of its updates.
         o.run.warmup = o.run.warmup.min(o.run.steps / 10).max(1);

@@ -29,7 +29,7 @@ use ferrane_llm::config::Config;
 use ferrane_llm::weights::{self, Weights};
 
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
-use crate::data::{self, Ids, Sampler, Split};
+use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
@@ -86,7 +86,7 @@ pub enum Error {
         /// Number of updates done, skipped ones included.
         step: u64,
     },
-    /// The data are too short for a window.
+    /// The data are too short for a window, or a file of ids changed during the run.
     #[error(transparent)]
     Data(#[from] data::Error),
     /// The weights do not fit the configuration.
@@ -113,8 +113,8 @@ pub struct Run {
     options: RunOptions,
     config: Config,
     engine: Box<dyn Engine>,
-    ids: Ids,
-    split: Split,
+    corpus: Corpus,
+    windows: Windows,
     sampler: Sampler,
     store: Store,
     weights: Weights,
@@ -160,10 +160,11 @@ impl Run {
         options: RunOptions,
         config: Config,
         weights: Weights,
-        ids: Ids,
+        corpus: impl Into<Corpus>,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
         options.check()?;
+        let corpus = corpus.into();
         let store = Store::open(&options.out)?;
         if let Some(step) = store.steps()?.last().copied() {
             return Err(Error::Exists { folder: options.out, step });
@@ -180,7 +181,7 @@ impl Run {
             loss_scale: LossScale::default(),
             sampler: sampler.state(),
             options: serde_json::Value::Null,
-            data: hex(&ids),
+            data: hex(&corpus),
             tokenizer: None,
             compaction: None,
             validation: None,
@@ -188,7 +189,7 @@ impl Run {
             files: Default::default(),
         };
         let moments = Moments::zeros(&config);
-        Run::build(options, config, weights, moments, state, store, ids, engine)
+        Run::build(options, config, weights, moments, state, store, corpus, engine)
     }
 
     /// Continues from a checkpoint that `store` loaded.
@@ -199,19 +200,20 @@ impl Run {
         options: RunOptions,
         store: Store,
         checkpoint: Checkpoint,
-        ids: Ids,
+        corpus: impl Into<Corpus>,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
         options.check()?;
+        let corpus = corpus.into();
         let Checkpoint { path, config, weights, moments, state, warnings } = checkpoint;
-        let found = hex(&ids);
+        let found = hex(&corpus);
         if found != state.data {
             let short = |hash: &str| hash.chars().take(12).collect();
             return Err(Error::OtherData { expected: short(&state.data), found: short(&found) });
         }
         let changes = changes(&serde_json::to_value(&options).unwrap_or_default(), &state.options);
         let saved = Some((state.step, path));
-        let run = Run::build(options, config, weights, moments, state, store, ids, engine)?;
+        let run = Run::build(options, config, weights, moments, state, store, corpus, engine)?;
         Ok(Run { changes, warnings, saved, ..run })
     }
 
@@ -222,12 +224,12 @@ impl Run {
         moments: Moments,
         mut state: State,
         store: Store,
-        ids: Ids,
+        corpus: Corpus,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
         config.validate().map_err(weights::Error::from)?;
         weights.check(&config)?;
-        let split = Split::new(ids.len(), Split::TRAIN, options.seq)?;
+        let windows = corpus.windows(Split::TRAIN, options.seq)?;
         let path = store.root().join("metrics.jsonl");
         let lines = match state.step {
             0 => JsonLines::create(&path),
@@ -250,8 +252,8 @@ impl Run {
             options,
             config,
             engine,
-            ids,
-            split,
+            corpus,
+            windows,
             store,
             weights,
             moments,
@@ -483,7 +485,7 @@ impl Run {
         let mut window = Window { loss: 0.0, accumulated: 0, tokens: 0, finite: true, max_dy: 0.0 };
         for done in 1..=of {
             let begun = Instant::now();
-            let ids = self.ids.window(self.sampler.draw(&self.split, seq), seq);
+            let ids = self.corpus.window(self.sampler.draw(&self.windows), seq)?;
             let (inputs, targets) = (&ids[..seq], &ids[1..]);
             let found = self.engine.micro_step(&self.weights, &mut self.gradients, inputs, targets, scale)?;
             self.remark(events);
@@ -514,7 +516,7 @@ impl Run {
     /// Computes the mean loss over evenly spaced windows of the validation part.
     fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Validation, Error> {
         let (begun, seq) = (Instant::now(), self.options.seq);
-        let starts = self.split.windows(self.options.eval_windows, seq);
+        let starts = self.windows.validation(self.options.eval_windows);
         if starts.is_empty() {
             return Ok(Validation::Done(None));
         }
@@ -523,7 +525,7 @@ impl Run {
             if stop.load(Ordering::Relaxed) {
                 return Ok(Validation::Stopped);
             }
-            let ids = self.ids.window(*start, seq);
+            let ids = self.corpus.window(*start, seq)?;
             sum += f64::from(self.engine.loss(&self.weights, &ids[..seq], &ids[1..])?);
             self.remark(events);
         }
@@ -583,8 +585,8 @@ impl Run {
     }
 }
 
-fn hex(ids: &Ids) -> String {
-    ids.digest().iter().map(|byte| format!("{byte:02x}")).collect()
+fn hex(corpus: &Corpus) -> String {
+    corpus.digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use ferrane::llm::config::Config;
 use ferrane::machine::cost::StepCost;
+use ferrane::train::data::DataSet;
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{Event, Summary};
 use ferrane::train::session::SessionOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::data::EncodingBar;
 use crate::error::{Error, Result};
 use crate::out::{line, note, quoted};
 use crate::{model, out};
@@ -31,6 +33,7 @@ pub struct Show {
     stop: Arc<AtomicBool>,
     /// Why standard output could not be written to.
     failure: Option<Error>,
+    encoding: EncodingBar,
     bar: Option<ProgressBar>,
     last_line: Option<Instant>,
 }
@@ -39,7 +42,16 @@ impl Show {
     /// Shows a run on this process's standard streams.
     pub fn new(json: bool, options: &SessionOptions, device: Option<&ferrane::Device>, stop: Arc<AtomicBool>) -> Show {
         let device = device.map_or_else(|| "the fp32 reference, without a device".to_string(), ferrane::Device::name);
-        Show { json, options: options.clone(), device, stop, failure: None, bar: None, last_line: None }
+        Show {
+            json,
+            options: options.clone(),
+            device,
+            stop,
+            failure: None,
+            encoding: EncodingBar::default(),
+            bar: None,
+            last_line: None,
+        }
     }
 
     /// Prints model, data, update and device of the run.
@@ -56,7 +68,14 @@ impl Show {
             config.vocab
         ));
         let SessionOptions { data, run, .. } = &self.options;
-        let data = data.as_ref().map_or("embedded stories".to_string(), |path| path.display().to_string());
+        let name = |set: &DataSet| match set.weight {
+            Some(weight) => format!("{}={weight}", set.path.display()),
+            None => set.path.display().to_string(),
+        };
+        let data = match data.as_slice() {
+            [] => "embedded stories".to_string(),
+            sets => sets.iter().map(name).collect::<Vec<_>>().join(" "),
+        };
         let used =
             if active == config.vocab { String::new() } else { format!(", {active} of {} ids in use", config.vocab) };
         self.note(format_args!("data    {data}: {tokens} tokens{used}"));
@@ -84,7 +103,11 @@ impl Show {
             }
             return;
         }
+        if !matches!(event, Event::Encoding { .. }) {
+            self.encoding.finish();
+        }
         match event {
+            Event::Encoding { path, done, total } => self.encoding.show(path, *done, *total),
             Event::Prepared { config, tokens, active } => self.prepared(config, *tokens, *active),
             Event::Compiled { programs, seconds, surface_bytes } => {
                 let (ms, mb) = (seconds * 1e3, *surface_bytes as f64 / 1e6);
@@ -149,8 +172,9 @@ impl Show {
         }
     }
 
-    /// Removes the progress bar.
+    /// Removes the progress bars.
     pub fn finish(&mut self) {
+        self.encoding.finish();
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

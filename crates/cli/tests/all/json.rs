@@ -20,6 +20,7 @@ fn lines() -> Vec<(&'static str, String)> {
     [
         ("train", "train --model tiny --data text.txt --steps 2 --accum 1 --seq 16 --eval-windows 2 --out run".into()),
         ("eval", "eval --checkpoint run --data text.txt --seq 16".into()),
+        ("cache", "cache".into()),
         ("generate", "generate --checkpoint run --prompt cat --steps 30".into()),
         ("chat", "chat run --template own.jinja --message Hi --max-tokens 3".into()),
         ("quantize", "quantize run -o small --weights palette4 --eval text.txt --seq 16".into()),

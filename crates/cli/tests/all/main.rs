@@ -18,6 +18,7 @@ mod convert;
 mod coreai;
 mod cost;
 mod data;
+mod data_sets;
 mod doctor;
 mod export;
 mod faults;

@@ -68,6 +68,7 @@ impl Place {
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrane"));
         command.current_dir(self.0.path()).args(line.split_whitespace()).stdin(Stdio::null());
+        command.env("FERRANE_CACHE_DIR", self.path("cache"));
         command
     }
 
@@ -79,6 +80,7 @@ impl Place {
     pub fn shell(&self, line: &str) -> Outcome {
         let mut command = Command::new("sh");
         command.current_dir(self.0.path()).env("FERRANE", env!("CARGO_BIN_EXE_ferrane")).args(["-c", line]);
+        command.env("FERRANE_CACHE_DIR", self.path("cache"));
         Outcome::of(&mut command)
     }
 

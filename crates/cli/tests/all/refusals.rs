@@ -43,7 +43,7 @@ fn data_that_cannot_be_trained_on() {
     train("odd.u16").refused(1, &["odd.u16: 3 bytes are not a whole number of 2-byte ids", "cut short"]);
     train("odd.u32").refused(1, &["odd.u32: 6 bytes are not a whole number of 4-byte ids", "cut short"]);
     train("far.u16").refused(1, &["id 200 at position 1 is beyond the vocabulary of 64", "use the tokenizer"]);
-    train(".").refused(1, &["is a directory"]);
+    train("tiny").refused(1, &["tiny: the folder has no data files", ".parquet"]);
     // `eval` reads data by the same rules.
     place.run(&format!("{TINY} --out run")).ok();
     let eval = |data: &str| place.run(&format!("eval --checkpoint run --data {data} --seq 16"));

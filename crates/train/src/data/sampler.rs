@@ -3,7 +3,7 @@
 use ferrane_llm::random::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::Split;
+use super::{Position, Windows};
 
 /// Draws window positions uniformly, from a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +27,10 @@ impl Sampler {
         Sampler { rng: Rng::stream(seed, 0x7361_6d70_6c65), drawn: 0 }
     }
 
-    /// Draws the start of the next window of `seq` + 1 training ids.
-    pub fn draw(&mut self, split: &Split, seq: usize) -> usize {
+    /// Draws the next training window.
+    pub fn draw(&mut self, windows: &Windows) -> Position {
         self.drawn += 1;
-        split.train.start + self.rng.below(split.positions(seq) as u64) as usize
+        windows.draw(&mut self.rng)
     }
 
     /// Number of windows drawn so far.

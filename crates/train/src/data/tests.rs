@@ -13,9 +13,9 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::train("the cat sat on the mat, and the cat ran away. The End! é", 290).unwrap()
 }
 
-fn source(tokenizer: Option<&Tokenizer>) -> Source<'_> {
-    let vocabulary = tokenizer.map_or(512, Tokenizer::vocab_size);
-    Source { format: Format::Auto, tokenizer, vocabulary, cache: None }
+/// Data in the cache `cache`.
+fn source<'a>(tokenizer: Option<&'a Tokenizer>, cache: &'a Path) -> Source<'a> {
+    Source { cache: Some(cache), ..Source::new(tokenizer, tokenizer.map_or(512, Tokenizer::vocab_size)) }
 }
 
 /// Files of ids `TEXT_TOKENIZER.u16` (or `.u32`) next to `TEXT.txt`, with
@@ -47,7 +47,8 @@ fn texts_encode_to_the_recorded_ids() {
 
 fn compare(recorded: &Path, text: &Path, vocabulary: &Path) -> Result<(), String> {
     let tokenizer = Tokenizer::open(vocabulary).map_err(|e| e.to_string())?;
-    let want = Ids::open(recorded, &source(Some(&tokenizer))).map_err(|e| e.to_string())?;
+    let cache = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let want = Ids::open(recorded, &source(Some(&tokenizer), cache.path())).map_err(|e| e.to_string())?;
     let text = std::fs::read_to_string(text).map_err(|e| e.to_string())?;
     let start = Instant::now();
     let ids = Ids::from_text(&text, &tokenizer);
@@ -74,58 +75,90 @@ fn documents_are_what_lies_between_separators() {
     assert_eq!(ids, want);
 }
 
-fn cached(folder: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name.contains("ids-")).collect();
-    names.sort();
-    names
+fn cached(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    paths.sort();
+    paths
 }
 
 #[test]
 fn text_is_encoded_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = folder.path().join("story.txt");
     std::fs::write(&path, "the cat sat on the mat").unwrap();
     let tokenizer = tokenizer();
-    let ids = Ids::open(&path, &source(Some(&tokenizer))).unwrap();
-    let names = cached(folder.path());
-    assert!(names.len() == 1 && names[0].starts_with("story.txt.ids-") && names[0].ends_with(".u16"), "{names:?}");
+    let open = |tokenizer: &Tokenizer| {
+        let mut encoded = 0;
+        let mut listen = |event: &DataEvent| encoded += u32::from(matches!(event, DataEvent::Encoding { .. }));
+        let ids = Ids::open_with(&path, &source(Some(tokenizer), cache.path()), &mut listen).unwrap();
+        (ids.iter().collect::<Vec<_>>(), encoded)
+    };
     let want = [vec![1], tokenizer.encode("the cat sat on the mat")].concat();
-    assert_eq!(ids.iter().collect::<Vec<_>>(), want);
+    assert_eq!(open(&tokenizer), (want.clone(), 1));
+    assert_eq!(open(&tokenizer), (want.clone(), 0));
+    let file = cached(cache.path())[0].clone();
+    let whole = std::fs::read(&file).unwrap();
 
-    // Opening reads the cache: changed ids are returned, a damaged cache is not used.
-    let cache = folder.path().join(&names[0]);
-    std::fs::write(&cache, [5, 0, 6, 0]).unwrap();
-    assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), [5, 6]);
-    for damage in [&[5u8, 0, 6][..], &[255, 255], &[]] {
-        std::fs::write(&cache, damage).unwrap();
-        assert_eq!(Ids::open(&path, &source(Some(&tokenizer))).unwrap().iter().collect::<Vec<_>>(), want);
-        assert_eq!(std::fs::read(&cache).unwrap().len(), 2 * want.len(), "the cache is written again");
+    // Opening reads the cache: changed ids are returned, a damaged file is written again.
+    let mut changed = whole.clone();
+    changed[2] ^= 1;
+    std::fs::write(&file, &changed).unwrap();
+    let (found, encoded) = open(&tokenizer);
+    assert!(found != want && found[1] == want[1] ^ 1 && encoded == 0);
+    let beyond = [&[255, 255], &whole[2..]].concat();
+    let longer = [&whole[..2], &whole].concat();
+    let cuts = (0..whole.len()).map(|cut| whole[..cut].to_vec());
+    let flipped = (2 * want.len()..whole.len()).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        bytes
+    });
+    for damaged in [beyond, longer].into_iter().chain(cuts).chain(flipped) {
+        std::fs::write(&file, &damaged).unwrap();
+        assert_eq!(open(&tokenizer), (want.clone(), 1), "{damaged:?}");
+        assert!(std::fs::read(&file).unwrap() == whole, "the cache is written again");
     }
 
-    // Another text or another tokenizer uses another cache.
+    // Another text or another tokenizer uses another file; the data's folder is left alone.
     std::fs::write(&path, "the cat ran").unwrap();
-    Ids::open(&path, &source(Some(&tokenizer))).unwrap();
-    let other = Tokenizer::train("another text", 280).unwrap();
-    Ids::open(&path, &source(Some(&other))).unwrap();
-    assert_eq!(cached(folder.path()).len(), 3);
+    open(&tokenizer);
+    open(&Tokenizer::train("another text", 280).unwrap());
+    assert_eq!((cached(cache.path()).len(), cached(folder.path()).len()), (3, 1));
+
+    let user = IdsCache::at(cache.path());
+    std::fs::write(cache.path().join("notes.txt"), "not of the cache").unwrap();
+    let usage = user.usage().unwrap();
+    assert_eq!(usage.files, 3);
+    assert_eq!((user.clear().unwrap(), user.usage().unwrap().files), (usage, 0));
+    assert_eq!(cached(cache.path()).len(), 1);
 }
 
 #[cfg(unix)]
 #[test]
-fn folders_that_are_read_only_stay_untouched() {
+fn a_cache_that_is_read_only_is_reported_and_left_alone() {
     use std::os::unix::fs::PermissionsExt as _;
-    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = folder.path().join("story.txt");
     std::fs::write(&path, "the cat sat").unwrap();
-    let mode = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |mode| std::fs::set_permissions(cache.path(), std::fs::Permissions::from_mode(mode)).unwrap();
     mode(0o555);
     let tokenizer = tokenizer();
-    let held = Ids::open(&path, &source(Some(&tokenizer))).unwrap();
-    let kept = Ids::open(&path, &Source { cache: Some(out.path()), ..source(Some(&tokenizer)) }).unwrap();
-    assert_eq!(held.digest(), kept.digest());
-    assert_eq!((cached(folder.path()).len(), cached(out.path()).len()), (0, 1));
+    let mut notes = Vec::new();
+    let mut listen = |event: &DataEvent| {
+        if let DataEvent::Note(text) = event {
+            notes.push(text.clone());
+        }
+    };
+    let kept = Ids::open_with(&path, &source(Some(&tokenizer), cache.path()), &mut listen).unwrap();
+    assert_eq!(kept.window(0, 3).unwrap(), [vec![1], tokenizer.encode("the cat sat")].concat()[..4]);
+    assert!(
+        notes.len() == 1 && notes[0].contains("cannot be written to") && notes[0].contains("set FERRANE_CACHE_DIR")
+    );
+    assert_eq!(cached(cache.path()).len(), 0);
     mode(0o755);
+    // A file is no folder.
+    let odd = Ids::open_with(&path, &source(Some(&tokenizer), &path), &mut |_| {}).unwrap();
+    assert_eq!(odd.digest(), kept.digest());
 }
 
 #[test]
@@ -137,7 +170,7 @@ fn formats() {
         path
     };
     let all = |path: &Path, format| {
-        let ids = Ids::open(path, &Source { format, ..source(None) }).unwrap();
+        let ids = Ids::open(path, &Source { format, ..source(None, path) }).unwrap();
         ids.iter().collect::<Vec<_>>()
     };
     let bytes = [1, 0, 2, 0, 0, 1, 0, 0];
@@ -148,17 +181,18 @@ fn formats() {
     assert_eq!(all(&wide, Format::Auto), [1, 256]);
     assert_eq!(all(&wide, Format::U16), [1, 0, 256, 0]);
     assert_eq!(all(&file("a.txt", &bytes[..4]), Format::U16), [1, 2]);
-    let ids = Ids::open(&wide, &source(None)).unwrap();
-    assert_eq!((ids.window(0, 1), ids.window(1, 5), ids.window(9, 1)), (vec![1, 256], vec![256], vec![]));
+    let ids = Ids::open(&wide, &source(None, &wide)).unwrap();
+    let window = |start, seq| ids.window(start, seq).unwrap();
+    assert_eq!((window(0, 1), window(1, 5), window(9, 1)), (vec![1, 256], vec![256], vec![]));
     assert_eq!(ids.digest(), Ids::from_slice(&[1, 256]).digest());
     assert_eq!("u32".parse::<Format>().unwrap(), Format::U32);
-    assert!("u8".parse::<Format>().unwrap_err().to_string().contains("auto, text, u16 and u32"));
+    assert!("u8".parse::<Format>().unwrap_err().to_string().contains("auto, text, jsonl, parquet, u16 and u32"));
 }
 
 #[test]
 fn errors_name_the_place_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
-    let tokenizer = tokenizer();
+    let (tokenizer, cache) = (tokenizer(), tempfile::tempdir().unwrap());
     let said = |name: &str, bytes: &[u8], source: &Source<'_>| {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -166,22 +200,22 @@ fn errors_name_the_place_and_the_remedy() {
         assert!(error.contains(name), "{error}");
         error
     };
-    let text = source(Some(&tokenizer));
+    let text = source(Some(&tokenizer), cache.path());
     let missing = Ids::open(folder.path().join("none.txt"), &text).unwrap_err();
     assert!(matches!(missing, Error::Missing(_)) && missing.to_string().contains("give `data`"));
-    assert!(matches!(Ids::open(folder.path(), &text), Err(Error::Io { .. })));
+    assert!(matches!(Ids::open(folder.path(), &text), Err(Error::NoShards(_))));
     for name in ["e.txt", "e.u16", "e.u32"] {
         assert!(said(name, b"", &text).contains("empty"));
     }
     for blank in ["\n\n", "\u{feff}", "\n<|endoftext|>\n"] {
         assert!(said("blank.txt", blank.as_bytes(), &text).contains("empty"));
     }
-    assert!(said("x.txt", b"text", &source(None)).contains("give `tokenizer`"));
+    assert!(said("x.txt", b"text", &source(None, cache.path())).contains("give `tokenizer`"));
     assert!(said("b.txt", b"caf\xc3\xa9 \xff!", &text).contains("not UTF-8 at byte 6"));
     assert!(said("c.txt", b"cut \xc3", &text).contains("not UTF-8 at byte 4"));
     assert!(said("o.u16", &[1, 0, 2], &text).contains("3 bytes are not a whole number of 2-byte ids"));
     assert!(said("o.u32", &[1, 0, 0, 0, 2, 0], &text).contains("6 bytes are not a whole number of 4-byte ids"));
-    let beyond = said("v.u16", &[1, 0, 0, 2, 255, 255], &source(None));
+    let beyond = said("v.u16", &[1, 0, 0, 2, 255, 255], &source(None, cache.path()));
     assert!(beyond.contains("id 512 at position 1 is beyond the vocabulary of 512"), "{beyond}");
 }
 
@@ -209,15 +243,15 @@ fn splits() {
 
 #[test]
 fn samplers_cover_and_continue() {
-    let split = Split::new(30, 0.5, 4).unwrap();
+    let windows = Corpus::from(Ids::from_slice(&[1; 30])).windows(0.5, 4).unwrap();
     let mut sampler = Sampler::new(7);
     let mut seen = [0; 11];
-    (0..2000).for_each(|_| seen[sampler.draw(&split, 4)] += 1);
+    (0..2000).for_each(|_| seen[sampler.draw(&windows).start] += 1);
     assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
     let stored = serde_json::to_string(&sampler.state()).unwrap();
     let mut again = Sampler::from_state(&serde_json::from_str(&stored).unwrap());
     assert_eq!(again.drawn(), 2000);
-    let draws = |s: &mut Sampler| (0..50).map(|_| s.draw(&split, 4)).collect::<Vec<_>>();
+    let draws = |s: &mut Sampler| (0..50).map(|_| s.draw(&windows)).collect::<Vec<_>>();
     assert_eq!(draws(&mut sampler), draws(&mut again));
     assert_ne!(draws(&mut Sampler::new(1)), draws(&mut Sampler::new(2)));
 }
@@ -241,8 +275,9 @@ proptest! {
             prop_assert!(starts.iter().all(|&s| s >= split.valid.start && s + seq < split.valid.end));
             prop_assert!(starts.windows(2).all(|w| w[0] < w[1]));
             prop_assert_eq!(starts.is_empty(), windows == 0);
-            let start = Sampler::new(count as u64).draw(&split, seq);
-            prop_assert!(start + seq < split.train.end);
+            let corpus = Corpus::from(Ids::from_slice(&vec![1; count]));
+            let at = Sampler::new(count as u64).draw(&corpus.windows(train, seq).unwrap());
+            prop_assert!(at.start + seq < split.train.end && corpus.window(at, seq).unwrap().len() == seq + 1);
         } else {
             prop_assert!(count < 2 * (seq + 1));
         }
@@ -250,13 +285,14 @@ proptest! {
 
     /// Any bytes in any format give ids inside the vocabulary, or an error.
     #[test]
-    fn any_file_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), format in 0usize..4) {
+    fn any_file_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), format in 0usize..6) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, &bytes).unwrap();
         let tokenizer = tokenizer();
-        let format = [Format::Auto, Format::Text, Format::U16, Format::U32][format];
-        if let Ok(ids) = Ids::open(&path, &Source { format, ..source(Some(&tokenizer)) }) {
+        let format = [Format::Auto, Format::Text, Format::U16, Format::U32, Format::Jsonl, Format::Parquet][format];
+        let cache = folder.path().join("cache");
+        if let Ok(ids) = Ids::open(&path, &Source { format, ..source(Some(&tokenizer), &cache) }) {
             prop_assert!(!ids.is_empty() && ids.iter().all(|id| (id as usize) < tokenizer.vocab_size()));
         }
     }

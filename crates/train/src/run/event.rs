@@ -13,6 +13,16 @@ use crate::metrics::{Efficiency, Record};
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
+    /// A part of the data was encoded; the ids are kept for later runs. Emitted only by
+    /// [`crate::session`].
+    Encoding {
+        /// Path of the data file.
+        path: PathBuf,
+        /// Bytes of the set's files that are done.
+        done: u64,
+        /// Bytes of all files of the set.
+        total: u64,
+    },
     /// Data, vocabulary and initial weights are loaded; the kernels are compiled next. Emitted only
     /// by [`crate::session`].
     Prepared {

@@ -1,6 +1,7 @@
 //! Whole runs of a tiny model through the plain fp32 engine.
 
 use super::*;
+use crate::data::Ids;
 use crate::step::{MicroStep, ReferenceEngine};
 use ferrane_llm::config::preset;
 use ferrane_llm::random::Rng;

@@ -45,7 +45,7 @@ use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::Weights;
 
 use crate::checkpoint::{self, Checkpoint, State, Store};
-use crate::data::{Ids, Split};
+use crate::data::{Corpus, Split};
 use crate::metrics::{EngineMemory, Timeline};
 use crate::run::{self, Event, Run, Summary};
 use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
@@ -117,7 +117,8 @@ impl StoredRun {
     }
 
     /// Resumes the run with `options`, usually [`StoredRun::options`] with another device or other
-    /// numbers. Emits [`Event::Prepared`] and [`Event::Compiled`].
+    /// numbers. Emits [`Event::Encoding`] if
+    /// the ids of the data are not in the cache, [`Event::Prepared`] and [`Event::Compiled`].
     ///
     /// # Errors
     /// As [`Session::begin`], and [`SessionError::OtherStart`], [`SessionError::OtherTokenizer`],
@@ -145,7 +146,7 @@ impl StoredRun {
             _ => kept,
         };
         let vocab = checkpoint.config.vocab;
-        let ids = parts::ids(&options, tokenizer.as_ref(), vocab)?;
+        let corpus = parts::corpus_of(&options, tokenizer.as_ref(), vocab, events)?;
         let vocabulary = match &checkpoint.state.compaction {
             Some(stored) if device.is_none() && !stored.is_identity() => {
                 return Err(SessionError::Vocabulary { active: stored.len(), vocab });
@@ -157,7 +158,7 @@ impl StoredRun {
             options,
             device,
             tokenizer,
-            ids,
+            corpus,
             vocabulary,
             Start::StoredRun { store, checkpoint: Box::new(checkpoint), has_tokenizer },
             events,
@@ -178,7 +179,8 @@ enum Start {
 
 impl Session {
     /// Begins a run in `options.run.out`, on `device` or, if that is `None`, with the fp32
-    /// reference. Emits [`Event::Prepared`] and [`Event::Compiled`].
+    /// reference. Emits [`Event::Encoding`] if
+    /// the ids of the data are not in the cache, [`Event::Prepared`] and [`Event::Compiled`].
     ///
     /// # Errors
     /// An invalid option, a folder that already contains a run, and all errors of model, weights,
@@ -200,15 +202,15 @@ impl Session {
         }
         let tokenizer = parts::tokenizer(&options)?;
         let (config, weights) = parts::model(&options, tokenizer.as_ref())?;
-        let ids = parts::ids(&options, tokenizer.as_ref(), config.vocab)?;
+        let corpus = parts::corpus_of(&options, tokenizer.as_ref(), config.vocab, events)?;
         let vocabulary = match device {
             Some(_) if options.compact => {
                 let ends = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten();
-                Compaction::used(ids.iter().chain(ends), config.vocab)
+                Compaction::used(corpus.iter().chain(ends), config.vocab)
             }
             _ => Compaction::disabled(config.vocab),
         };
-        Session::build(options, device, tokenizer, ids, vocabulary, Start::New(Box::new(config), weights), events)
+        Session::build(options, device, tokenizer, corpus, vocabulary, Start::New(Box::new(config), weights), events)
     }
 
     /// Resumes the run in `folder` with its stored options. [`StoredRun::resume`] takes other ones.
@@ -229,7 +231,7 @@ impl Session {
         options: SessionOptions,
         device: Option<&Device>,
         tokenizer: Option<Tokenizer>,
-        ids: Ids,
+        corpus: Corpus,
         vocabulary: Compaction,
         start: Start,
         events: &mut dyn FnMut(&Event),
@@ -244,8 +246,8 @@ impl Session {
         }
         parts::create_folder(&options.run.out)?;
         // Data that are too short are refused before kernels are compiled.
-        Split::new(ids.len(), Split::TRAIN, options.run.seq)?;
-        events(&Event::Prepared { config: Box::new(config.clone()), tokens: ids.len(), active: vocabulary.len() });
+        corpus.windows(Split::TRAIN, options.run.seq)?;
+        events(&Event::Prepared { config: Box::new(config.clone()), tokens: corpus.len(), active: vocabulary.len() });
         let shape = options.shape(config);
         let engine: Box<dyn Engine> = match device {
             None => Box::new(ReferenceEngine::new(config.clone())),
@@ -264,11 +266,11 @@ impl Session {
         let source = kept.tokenizer.as_ref().map(|path| path.display().to_string());
         let run = match start {
             Start::New(config, weights) => {
-                Run::new(kept.run, *config, weights, ids, engine)?.with_origin(record, source, None)
+                Run::new(kept.run, *config, weights, corpus, engine)?.with_origin(record, source, None)
             }
             Start::StoredRun { store, checkpoint, .. } => {
                 let before = checkpoint.state.options.clone();
-                Run::resume(kept.run, store, *checkpoint, ids, engine)?.with_origin(record, source, Some(&before))
+                Run::resume(kept.run, store, *checkpoint, corpus, engine)?.with_origin(record, source, Some(&before))
             }
         };
         if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !has_tokenizer) {

@@ -6,6 +6,7 @@ use ferrane_llm::config::{Config, PRESETS};
 use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use serde::{Deserialize, Serialize};
 
+use crate::data::{BAD_ROWS, DataSet, FIELD};
 use crate::run::RunOptions;
 
 /// The preset of a session whose options name neither a model nor weights.
@@ -21,8 +22,16 @@ pub struct SessionOptions {
     /// Path of the initial weights, for [`ferrane_llm::model::Model::open`]; `None`: random
     /// weights.
     pub init: Option<PathBuf>,
-    /// Training data ([`crate::data::Ids::open`]); `None`: the embedded corpus of simple stories.
-    pub data: Option<PathBuf>,
+    /// Sets of training data ([`crate::data::Corpus::open`]); without one, the embedded corpus of
+    /// simple stories.
+    #[serde(deserialize_with = "DataSet::deserialize_list")]
+    pub data: Vec<DataSet>,
+    /// The field of JSON Lines, or the column of Parquet files, that holds the text.
+    pub data_field: String,
+    /// Folder of the cache of ids; `None`: the user's ([`crate::data::IdsCache::user`]).
+    pub data_cache: Option<PathBuf>,
+    /// Largest number of broken rows of a set that are left out.
+    pub bad_rows: u64,
     /// Path of the tokenizer; `None`: the one next to `init` or `model`, or one that is trained on
     /// the text.
     pub tokenizer: Option<PathBuf>,
@@ -48,7 +57,10 @@ impl Default for SessionOptions {
         SessionOptions {
             model: None,
             init: None,
-            data: None,
+            data: Vec::new(),
+            data_field: FIELD.into(),
+            data_cache: None,
+            bad_rows: BAD_ROWS,
             tokenizer: None,
             device: "emulator".into(),
             residual: Residual::Fp32,
@@ -79,7 +91,8 @@ impl SessionOptions {
     #[must_use]
     pub fn absolute(mut self) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        for path in [&mut self.init, &mut self.data, &mut self.tokenizer].into_iter().flatten() {
+        let files = [&mut self.init, &mut self.data_cache, &mut self.tokenizer].into_iter().flatten();
+        for path in files.chain(self.data.iter_mut().map(|set| &mut set.path)) {
             *path = absolute(path);
         }
         if let Some(model) = &mut self.model

@@ -10,7 +10,8 @@ use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::{Init, Weights};
 
 use super::{MODEL, SessionError, SessionOptions};
-use crate::data::{self, Format, Ids, Source, story};
+use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
+use crate::run::Event;
 
 /// Smallest number of entries of a tokenizer that is trained on a text.
 const VOCABULARY: usize = 512;
@@ -24,51 +25,61 @@ pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionE
     if let Some(path) = &options.tokenizer {
         return Ok(Some(Tokenizer::open(path)?));
     }
-    let Some(data) = &options.data else {
+    if options.data.is_empty() {
         return Ok(Some(story::tokenizer(&corpus())?));
-    };
+    }
     let folder = options.model.as_deref().map(Path::new).filter(|path| path.is_dir());
     for place in [options.init.as_deref(), folder].into_iter().flatten() {
         if let Some(tokenizer) = Tokenizer::find(place)? {
             return Ok(Some(tokenizer));
         }
     }
-    if Format::of(data) != Format::Text || options.init.is_some() || !data.is_file() {
+    if options.init.is_some() {
         return Ok(None);
     }
-    trained_tokenizer(data).map(Some)
+    let text = data::beginning(&options.data, &options.data_field, TOKENIZER_TEXT)?;
+    text.map(|text| trained_tokenizer(&text)).transpose()
 }
 
-/// Trains a byte-pair vocabulary on the beginning of a text. It is larger if the text has many
-/// distinct characters.
-fn trained_tokenizer(path: &Path) -> Result<Tokenizer, SessionError> {
-    let bytes = fs::read(path).map_err(|source| SessionError::Io { file: path.to_path_buf(), source })?;
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|e| data::Error::NotUtf8 { path: path.to_path_buf(), offset: e.valid_up_to() })?;
-    let mut end = text.len().min(TOKENIZER_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let text = data::documents(&text[..end]).collect::<Vec<_>>().join("\n");
+/// Trains a byte-pair vocabulary on a text. It is larger if the text has many distinct characters.
+fn trained_tokenizer(text: &str) -> Result<Tokenizer, SessionError> {
     let characters = text.chars().collect::<HashSet<char>>().len();
     // In addition to the characters and the 256 bytes there must be room for pairs.
     let size = (characters + 256 + VOCABULARY / 4).next_power_of_two().max(VOCABULARY);
-    Ok(Tokenizer::train(&text, size)?)
+    Ok(Tokenizer::train(text, size)?)
 }
 
 fn corpus() -> String {
     story::generate(story::DEFAULT.0, story::DEFAULT.1)
 }
 
-/// Opens the token ids of the data, for a vocabulary of `vocabulary` entries.
-pub fn ids(options: &SessionOptions, tokenizer: Option<&Tokenizer>, vocabulary: usize) -> Result<Ids, SessionError> {
-    let out = &options.run.out;
-    let source = Source { format: Format::Auto, tokenizer, vocabulary, cache: Some(out) };
-    let path = match &options.data {
-        Some(path) => path.clone(),
-        None => embedded_corpus(out)?,
+/// Opens the data, for a vocabulary of `vocabulary` entries.
+pub fn corpus_of(
+    options: &SessionOptions,
+    tokenizer: Option<&Tokenizer>,
+    vocabulary: usize,
+    events: &mut dyn FnMut(&Event),
+) -> Result<Corpus, SessionError> {
+    let source = Source {
+        format: Format::Auto,
+        tokenizer,
+        vocabulary,
+        field: &options.data_field,
+        bad_rows: options.bad_rows,
+        cache: options.data_cache.as_deref(),
     };
-    Ok(Ids::open(path, &source)?)
+    let mut listen = |event: &DataEvent| match event {
+        DataEvent::Encoding { path, done, total } => {
+            events(&Event::Encoding { path: path.clone(), done: *done, total: *total });
+        }
+        DataEvent::Note(text) => events(&Event::Warning { text: text.clone() }),
+    };
+    Ok(if options.data.is_empty() {
+        let embedded = DataSet::from(embedded_corpus(&options.run.out)?);
+        Corpus::open(&[embedded], &source, &mut listen)?
+    } else {
+        Corpus::open(&options.data, &source, &mut listen)?
+    })
 }
 
 /// Writes the embedded corpus into the run's folder, so that users can read it.

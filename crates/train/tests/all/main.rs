@@ -3,7 +3,10 @@
 // Tests print the errors that they measure.
 #![allow(clippy::print_stderr)]
 
+mod data;
 mod gradients;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pipelines;
 mod run;
 mod session;

@@ -31,7 +31,8 @@ fn place() -> (tempfile::TempDir, SessionOptions) {
         ..RunOptions::default()
     };
     let model = Some(model.display().to_string());
-    (folder, SessionOptions { model, data: Some(data), run, ..SessionOptions::default() })
+    let data_cache = Some(folder.path().join("cache"));
+    (folder, SessionOptions { model, data: vec![data.into()], data_cache, run, ..SessionOptions::default() })
 }
 
 fn silent() -> impl FnMut(&Event) {
@@ -86,6 +87,8 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
         let mut events = Vec::new();
         let mut want = Session::begin(whole, device.as_ref(), &mut |e| events.push(e.clone())).unwrap();
         want.run(&mut silent(), &AtomicBool::new(false)).unwrap();
+        // Each place has a cache of its own.
+        assert!(matches!(events.remove(0), Event::Encoding { .. }), "{events:?}");
         // The text has few ids, and the loss on a device runs over these only.
         let Event::Prepared { active, config, tokens } = &events[0] else { panic!("{events:?}") };
         assert_eq!(*active < config.vocab, device.is_some());
@@ -143,7 +146,7 @@ fn what_a_session_was_begun_with_stays() {
     assert!(matches!(resume(&|_| (), None), Err(SessionError::Vocabulary { .. })));
     let other = folder.path().join("other.txt");
     fs::write(&other, "A dog ran.\n".repeat(200)).unwrap();
-    let error = resume(&|o| o.data = Some(other.clone()), Some(&device)).unwrap_err();
+    let error = resume(&|o| o.data = vec![other.clone().into()], Some(&device)).unwrap_err();
     assert!(matches!(error, SessionError::Run(run::Error::OtherData { .. })), "{error}");
     let tokenizer = |text: &str| ferrane_llm::tokenizer::Tokenizer::train(text, 300).unwrap();
     let path = folder.path().join("other.bin");

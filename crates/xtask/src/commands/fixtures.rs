@@ -53,6 +53,9 @@ pub(super) fn write(scratch: &Scratch) -> Result<()> {
         "mkdir my-mac && cp model.anetrace my-mac/".to_owned(),
         format!("{TRAIN} --out runs/default"),
         format!("{TRAIN} --data stories.txt --out runs/mine"),
+        "mkdir books && cp stories.txt books/".to_owned(),
+        r#"for i in $(seq 99); do echo '{"text": "Once upon a time there was a red ball."}'; done > web.jsonl"#
+            .to_owned(),
     ];
     made.iter().try_for_each(|line| scratch.shell(line).map_err(|e| format!("the fixture of `{line}` fails: {e}")))
 }
