@@ -2,7 +2,8 @@
 
 use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_host::gemm::{
-    Bias, CodedSums, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_batch, gemm_coded,
+    Bias, CODED_BLOCK, CODED_ROWS, CodedMatrix, CodedSums, Codes, Epilogue, GemmError, Operand, Output, View, ViewMut,
+    gemm, gemm_batch, gemm_coded,
 };
 use ferrane_host::pool;
 
@@ -46,6 +47,9 @@ fn output<'a>(
     })
 }
 
+/// 1 in fp16.
+const FP16_ONE: u16 = 0x3C00;
+
 /// Runs a batch of float products.
 pub(crate) fn matmul(
     table: &Table,
@@ -67,12 +71,29 @@ pub(crate) fn matmul(
     }
     let epilogue = Epilogue { scale: product.scale, bias, round: product.round, ..Epilogue::default() };
     let mut run = || {
+        if let (false, Some(codes)) = (table.wide_sums, int8_rows(product, &reads[1])) {
+            // The codes stand for themselves: their scales, one a row, are 1.
+            let scales = FP16_ONE.to_le_bytes().repeat(n);
+            let matrix = CodedMatrix::new(n, k, Codes::Scaled { bits: 8, codes, scales: &scales, block: k })?;
+            let Some(output) = output(&mut write, m, n, out)? else { return Ok(()) };
+            return gemm_coded(operand(&reads[0], m, k, left)?, matrix, output, epilogue, CodedSums::Blocks);
+        }
         let lhs = operand(&reads[0], m, k, left)?;
         let rhs = operand(&reads[1], k, n, right)?;
         let Some(output) = output(&mut write, m, n, out)? else { return Ok(()) };
         gemm_batch(&product.batch, lhs, rhs, output, epilogue)
     };
     run().map_err(|e| failed(step, &e))
+}
+
+/// The bytes of an int8 factor of an fp16 product that is large enough for sums of integers, if its
+/// columns are contiguous one after the other.
+fn int8_rows<'a>(product: &Matmul, factor: &Slice<'a>) -> Option<&'a [u8]> {
+    let Matmul { m, n, k, strides: [_, right, _], .. } = *product;
+    let Slice::I8(codes) = *factor else { return None };
+    let large = product.round && product.batch.len() == 1 && m > CODED_ROWS && k.is_multiple_of(CODED_BLOCK);
+    let rows = right == (1, k as isize) || right.0 == 1 && n == 1;
+    if large && rows { codes.get(..n.checked_mul(k)?).map(bytemuck::cast_slice) } else { None }
 }
 
 /// Runs a product with a coded weight. The oracle sums over decoded weights.

@@ -7,7 +7,7 @@ use ferrane_mil::{Builder, Constant, Conv, DataType, MilError, Program, Transpos
 
 use crate::harness::{Tensor, close, program, run};
 
-use DataType::{Fp16, Int4, Int8, UInt4, UInt6};
+use DataType::{Fp16, Fp32, Int4, Int8, UInt4, UInt6};
 
 const ROWS: usize = 72;
 const COLS: usize = 96;
@@ -161,6 +161,28 @@ fn products_of_codes_are_near_those_of_decoded_weights() {
                 }
             }
         }
+    }
+}
+
+/// int8 weights as inputs, as a decode program has them: few rows are multiplied by widened codes,
+/// many by integers.
+#[test]
+fn products_of_int8_inputs_are_near_the_exact_ones() {
+    for (count, cols) in [(5, 96), (17, 96), (50, 160), (50, 90)] {
+        let x = Tensor::random(Fp16, &[1, 1, count, cols], 1);
+        let mut weight = Tensor::random(Fp32, &[1, 1, ROWS, cols], 2);
+        weight.values.iter_mut().for_each(|v| *v = (*v * 100.0).round().clamp(-128.0, 127.0));
+        weight.dtype = Int8;
+        let inputs = [x, weight];
+        let program = program(&inputs, |b, ids| {
+            let codes = b.cast("codes", ids[1], Fp16)?;
+            Ok(vec![b.matmul("y", ids[0], codes, Transpose::Y)?])
+        });
+        let wanted = run(Numerics::Exact, &program, &inputs).unwrap();
+        let found = run(Numerics::Fast, &program, &inputs).unwrap();
+        // Each value is off by up to 2⁻¹⁵ of the largest of its block, in fp32 terms of a sum whose
+        // standard deviation is far above that of the errors; one unit of fp16 for the result.
+        close(&found[0].values, &wanted[0].values, 0.05, 1e-3).unwrap_or_else(|e| panic!("{count} {cols}: {e}"));
     }
 }
 

@@ -6,23 +6,30 @@
 //!
 //! - *Decoded*: some rows at a time are decoded to fp16, which is what a weight is between ops, and
 //!   multiplied as [`gemm`](super::gemm) multiplies fp16. Every form, any number of rows.
-//! - *Blocks*: codes with scales, times up to [`CODED_ROWS`] rows of the left factor. `x` becomes
-//!   integers of 23 bits (22 with int8 codes) for each block of 32 values, in units of a power of
-//!   two; integer sums of codes and these are exact, and one multiply-add scales each sum by unit
-//!   and scale. So nothing is decoded.
+//! - *Blocks*: codes with scales, in blocks of 32 values. The left factor becomes integers in units
+//!   of a power of two for each block of a row; integer sums of codes and these are exact, and one
+//!   multiply-add scales each sum by unit and scale. Up to [`CODED_ROWS`] rows of the left factor,
+//!   where the time is that of reading the codes, the integers have 23 bits (22 with int8 codes).
+//!   With more rows they have 16, which dot products of pairs take (`panels`).
 //!
-//! Invariant: the result of *Blocks* has the same bits with every instruction set. The sums of 8
-//! successive int4 codes (4 of int8) are exact integers; sum `i` of a chunk of 16 goes to the fp32
-//! accumulator `i`, with one rounding as fp32 and one of the fused multiply-add; the 16
-//! accumulators are added as halves, quarters, and so on.
+//! Invariant: the result of *Blocks* has the same bits with every instruction set. With few rows
+//! the sums of 8 successive int4 codes (4 of int8) are exact integers; sum `i` of a chunk of 16
+//! goes to the fp32 accumulator `i`, with one rounding as fp32 and one of the fused multiply-add;
+//! the 16 accumulators are added as halves, quarters, and so on. With many rows the exact sums of
+//! blocks are added one after the other.
 //!
 //! *Tolerance.* Against a sum over decoded weights there are two differences. A value of `x` that
-//! is smaller than 1/2048 of the largest of its block of 32 loses bits below 2⁻²³ of that one
-//! (2⁻²² with int8), which is of the order of fp32 sums. And `scale · code` is not rounded to
-//! fp16: each weight may differ by 2⁻¹¹ of itself. A row with a value that is not finite is summed
-//! as *Decoded*, so NaN and infinity follow IEEE 754.
+//! is smaller than 1/2048 of the largest of its block of 32 loses bits below 2⁻²³ of that one (2⁻²²
+//! with int8), which is of the order of fp32 sums; with many rows each value is rounded to 2⁻¹⁵ of
+//! the largest, a sixteenth of what fp16 rounds that one to, so the sum loses less than its own
+//! rounding to fp16 unless one value is far above the rest of its block. And `scale · code` is not
+//! rounded to fp16: each weight may differ by 2⁻¹¹ of itself. A product with a value that is not
+//! finite is summed as *Decoded*, so NaN and infinity follow IEEE 754.
 
 use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use half::f16;
 
@@ -35,6 +42,7 @@ use crate::sync::{self, lock};
 
 mod blocks;
 mod decode;
+mod panels;
 #[cfg(target_arch = "x86_64")]
 mod table;
 #[cfg(test)]
@@ -205,12 +213,84 @@ impl CodedProduct<'_> {
     /// As [`Product::run`].
     unsafe fn blocks(&self) -> Result<bool, GemmError> {
         let Codes::Scaled { bits, codes, scales, block } = self.rhs.codes else { return Ok(false) };
-        if self.m > CODED_ROWS || self.k == 0 || !block.is_multiple_of(CODED_BLOCK) {
+        if self.k == 0 || !block.is_multiple_of(CODED_BLOCK) {
             return Ok(false);
         }
         let kernel = blocks::Kernel::best(bits);
         // SAFETY: the caller guarantees it.
-        unsafe { self.blocks_with(kernel, codes, scales, block) }
+        unsafe {
+            if self.m > CODED_ROWS {
+                return self.panels_with(kernel, bits, &panels::Rows { codes, scales, block, k: self.k });
+            }
+            self.blocks_with(kernel, codes, scales, block)
+        }
+    }
+
+    /// Sums over panels of integers; false if a value is not finite.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; the processor supports the kernel.
+    unsafe fn panels_with(
+        &self,
+        kernel: blocks::Kernel,
+        bits: usize,
+        rows: &panels::Rows<'_>,
+    ) -> Result<bool, GemmError> {
+        use panels::{GROUP, TALL, WIDE};
+        let Self { m, n, k, .. } = *self;
+        let (tall, blocks) = (m.next_multiple_of(TALL), k / CODED_BLOCK);
+        super::with_scratch([tall * k / 2, tall * blocks, 0], |[left, units, _]| {
+            let left: &mut [i16] = bytemuck::cast_slice_mut(left);
+            let finite = AtomicBool::new(true);
+            pool::for_each_chunk_pair_mut((left, GROUP * k), (units, GROUP * blocks), |group, left, units| {
+                let first = group * GROUP;
+                // SAFETY: the caller guarantees `m` rows of `k` elements.
+                if !unsafe { panels::left(&self.lhs, (first, GROUP.min(m - first)), k, left, units) } {
+                    finite.store(false, Relaxed);
+                }
+            });
+            if !finite.load(Relaxed) {
+                return Ok(false);
+            }
+            let (left, units): (&[i16], &[f32]) = (left, units);
+            pool::try_for_each_range(n, WIDE, |strip| {
+                super::with_scratch([WIDE * k / 2, WIDE * blocks, 2 * WIDE * tall], |[right, scales, sums]| {
+                    let right: &mut [i16] = bytemuck::cast_slice_mut(right);
+                    let (sums, turned) = sums.split_at_mut(WIDE * tall);
+                    rows.panel(bits, (strip.start, strip.len()), right, scales);
+                    let panels = left.chunks_exact(TALL * k).zip(units.chunks_exact(TALL * blocks));
+                    for ((left, units), sums) in panels.zip(sums.chunks_exact_mut(TALL * WIDE)) {
+                        panels::Tile { left, units, right, scales }.run(kernel, sums);
+                    }
+                    // SAFETY: these columns of the output belong to this task.
+                    unsafe { self.finish_strip(strip, sums, turned) };
+                })
+            })?;
+            Ok(true)
+        })?
+    }
+
+    /// Stores some columns of the result, whose sums are rows of [`panels::WIDE`].
+    ///
+    /// # Safety
+    /// As [`finish`].
+    unsafe fn finish_strip(&self, strip: Range<usize>, sums: &mut [f32], turned: &mut [f32]) {
+        let (first, count, pitch) = (strip.start, strip.len(), panels::WIDE);
+        if self.out.row != 1 {
+            // SAFETY: the caller guarantees it.
+            unsafe { finish(sums.as_mut_ptr(), pitch, (self.m, count), (0, first), self.out, &self.finish) };
+            return;
+        }
+        // Columns are contiguous: as the rows of the transposed product.
+        let tall = sums.len() / pitch;
+        crate::vectorize!(for (r, row) in sums.chunks_exact(pitch).enumerate() {
+            for c in 0..pitch {
+                turned[c * tall + r] = row[c];
+            }
+        });
+        let out = StridedOutput { store: self.out.store, row: self.out.col, col: 1 };
+        // SAFETY: the caller guarantees it.
+        unsafe { finish(turned.as_mut_ptr(), tall, (count, self.m), (first, 0), out, &self.finish.t()) };
     }
 
     /// As [`CodedProduct::blocks`], with one kernel.
@@ -288,7 +368,7 @@ impl CodedProduct<'_> {
     ///
     /// # Safety
     /// As [`Product::run`], for these columns of the output.
-    unsafe fn part(&self, range: std::ops::Range<usize>, parallel: bool) -> Result<(), GemmError> {
+    unsafe fn part(&self, range: Range<usize>, parallel: bool) -> Result<(), GemmError> {
         let Self { m, k, .. } = *self;
         let (first, n) = (range.start, range.len());
         let mut rows = DECODED_ROWS.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -343,25 +423,30 @@ impl CodedProduct<'_> {
 /// They are readable.
 unsafe fn gather(factor: &Factor, m: usize, k: usize, to: &mut [f32]) {
     for (i, row) in to.chunks_exact_mut(k.max(1)).take(m).enumerate() {
-        match factor.kind {
-            ElementType::F16 if factor.depth == 1 => {
-                // SAFETY: the caller guarantees `k` elements.
-                let from = unsafe { std::slice::from_raw_parts(factor.at(i, 0).cast::<f16>(), k) };
-                crate::convert::f16_to_f32(from, row);
+        // SAFETY: the caller guarantees `k` elements.
+        unsafe { widen(factor, (i, 0), row) };
+    }
+}
+
+/// Copies elements of line `line` from `first` on, widened.
+///
+/// # Safety
+/// They are readable.
+unsafe fn widen(factor: &Factor, (line, first): (usize, usize), to: &mut [f32]) {
+    if factor.kind == ElementType::F16 && factor.depth == 1 {
+        // SAFETY: the caller guarantees the elements, which are contiguous.
+        let from = unsafe { std::slice::from_raw_parts(factor.at(line, first).cast::<f16>(), to.len()) };
+        return crate::convert::f16_to_f32(from, to);
+    }
+    for (p, value) in to.iter_mut().enumerate() {
+        let at = factor.at(line, first + p);
+        // SAFETY: the caller guarantees the element.
+        *value = unsafe {
+            match factor.kind {
+                ElementType::F32 => at.cast::<f32>().read(),
+                ElementType::F16 => at.cast::<f16>().read().to_f32(),
+                ElementType::I8 => f32::from(at.cast::<i8>().read()),
             }
-            _ => {
-                for (p, value) in row.iter_mut().enumerate() {
-                    let at = factor.at(i, p);
-                    // SAFETY: the caller guarantees the element.
-                    *value = unsafe {
-                        match factor.kind {
-                            ElementType::F32 => at.cast::<f32>().read(),
-                            ElementType::F16 => at.cast::<f16>().read().to_f32(),
-                            ElementType::I8 => f32::from(at.cast::<i8>().read()),
-                        }
-                    };
-                }
-            }
-        }
+        };
     }
 }

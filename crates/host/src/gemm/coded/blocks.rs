@@ -145,6 +145,22 @@ const WHOLE: f32 = 12_582_912.0;
 /// The least exponent of a block's largest value: below it, units would be subnormal.
 const LEAST: i32 = -90;
 
+/// What makes integers of `width` bits and a sign of values whose largest magnitude has these
+/// bits, and the unit of the integers, which is its inverse.
+#[inline(always)]
+pub(super) fn exponent(largest: u32, width: i32) -> (f32, f32) {
+    // All magnitudes are below two to this.
+    let exponent = ((largest >> 23) as i32 - 126).max(LEAST);
+    let power = |e: i32| f32::from_bits(((127 + e) as u32) << 23);
+    (power(width - exponent), power(exponent - width))
+}
+
+/// The nearest integer of a value of at most 2²².
+#[inline(always)]
+pub(super) fn whole(value: f32) -> i32 {
+    (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
+}
+
 impl Fixed {
     /// Rounds a chunk, or the end of a row, to integers; false if a value is not finite.
     #[inline(always)]
@@ -161,13 +177,10 @@ impl Fixed {
                 largest = largest.max(value.to_bits() & 0x7FFF_FFFF);
             }
             top = top.max(largest);
-            // All magnitudes are below two to this.
-            let exponent = ((largest >> 23) as i32 - 126).max(LEAST);
-            let factor = f32::from_bits(((127 + width - exponent) as u32) << 23);
-            let unit = f32::from_bits(((127 + exponent - width) as u32) << 23);
+            let (factor, unit) = exponent(largest, width);
             self.units[b * lanes..(b + 1) * lanes].fill(unit);
             for (to, value) in self.values[b * CODED_BLOCK..].iter_mut().zip(block) {
-                *to = (value * factor + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32;
+                *to = whole(value * factor);
             }
         }
         top < 0x7F80_0000

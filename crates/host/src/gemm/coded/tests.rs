@@ -119,6 +119,74 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
     }
 }
 
+/// A product by panels with one kernel.
+fn by_panels(random: &Random, x: &[f32], m: usize, kernel: blocks::Kernel) -> Vec<f32> {
+    let Random { rows: n, cols: k, block, .. } = *random;
+    let mut out = vec![f32::NAN; m * n];
+    let lhs = Operand::F32(View::row_major(x, m, k).unwrap());
+    let target = Output::F32(ViewMut::row_major(&mut out, m, n).unwrap()).target();
+    let job = CodedProduct {
+        lhs: lhs.factor(0),
+        rhs: random.matrix(),
+        out: target.item(0),
+        finish: Epilogue::default().finish(),
+        m,
+        n,
+        k,
+    };
+    let rows = panels::Rows { codes: &random.codes, scales: &random.scales, block, k };
+    // SAFETY: the views were checked, and `kernels` returns what the processor supports.
+    assert!(unsafe { job.panels_with(kernel, random.bits, &rows) }.unwrap());
+    out
+}
+
+#[test]
+fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
+    let mut rng = Rng::new(8);
+    for (bits, block, rows, cols, m) in
+        [(4, 32, 37, 32, 17), (4, 64, 96, 192, 50), (4, 160, 6, 160, 100), (8, 32, 33, 96, 48), (8, 288, 70, 288, 19)]
+    {
+        let random = Random::new(&mut rng, rows, cols, bits, block);
+        let x: Vec<f32> = (0..m * cols)
+            .map(|_| f16::from_f32((rng.uniform() as f32 - 0.5) * (rng.below(12) as f32 - 8.0).exp2()).to_f32())
+            .collect();
+        let results: Vec<_> = kernels(bits).into_iter().map(|kernel| by_panels(&random, &x, m, kernel)).collect();
+        for other in &results[1..] {
+            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&results[0]), bits(other), "{} bits, {m} rows", random.bits);
+        }
+        assert_eq!(product(&random.matrix(), &x, m, CodedSums::Blocks), results[0]);
+        for i in 0..m {
+            for r in 0..rows {
+                let (mut sum, mut bound) = (0.0f64, 0.0f64);
+                for (b, part) in x[i * cols..][..cols].chunks(32).enumerate() {
+                    let top = part.iter().fold(0.0f32, |top, v| top.max(v.abs()));
+                    for (p, v) in part.iter().enumerate() {
+                        let w = random.exact(r, b * 32 + p);
+                        sum += w * f64::from(*v);
+                        // Half a unit, of which the largest value has 2¹⁴ at least; the largest
+                        // integer stands for one that is half a unit more. And fp32 sums.
+                        bound += w.abs() * (2f64.powi(-14) * f64::from(top) + 2f64.powi(-20) * f64::from(v.abs()));
+                    }
+                }
+                let found = f64::from(results[0][i * rows + r]);
+                assert!((found - sum).abs() <= bound, "{found} {sum} {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_of_values_that_are_not_finite_are_decoded() {
+    let mut rng = Rng::new(9);
+    let random = Random::new(&mut rng, 40, 64, 4, 32);
+    let mut x: Vec<f32> = (0..60 * 64).map(|_| rng.uniform() as f32).collect();
+    x[50 * 64 + 3] = f32::INFINITY;
+    let found = product(&random.matrix(), &x, 60, CodedSums::Blocks);
+    assert_eq!(found[..50 * 40], product(&random.matrix(), &x, 60, CodedSums::Decoded)[..50 * 40]);
+    assert!(found[50 * 40..51 * 40].iter().all(|v| !v.is_finite()));
+}
+
 #[test]
 fn decoded_sums_equal_products_of_fp16() {
     let mut rng = Rng::new(4);
@@ -184,22 +252,23 @@ fn values_that_are_not_finite_and_zeros() {
 #[test]
 fn an_output_of_columns_with_a_bias() {
     let mut rng = Rng::new(7);
-    let (m, n, k) = (3, 50, 64);
-    let random = Random::new(&mut rng, n, k, 4, 32);
-    let x: Vec<f16> = (0..m * k).map(|_| f16::from_f32(rng.uniform() as f32 - 0.5)).collect();
-    let bias: Vec<f32> = (0..n).map(|i| i as f32).collect();
-    // Row-major factor [k, m], and a result [n, m].
-    let turned: Vec<f16> = (0..k * m).map(|i| x[i % m * k + i / m]).collect();
-    let epilogue = Epilogue { bias: Some(Bias::Cols(&bias)), round: true, ..Epilogue::default() };
-    let mut out = vec![f16::ZERO; n * m];
-    let lhs = Operand::F16(View::row_major(&turned, k, m).unwrap());
-    let to = Output::F16(ViewMut::row_major(&mut out, n, m).unwrap().t());
-    gemm_coded(lhs.t(), random.matrix(), to, epilogue, CodedSums::Blocks).unwrap();
-    let wide: Vec<f32> = x.iter().map(|v| v.to_f32()).collect();
-    let plain = product(&random.matrix(), &wide, m, CodedSums::Blocks);
-    for i in 0..m {
-        for c in 0..n {
-            assert_eq!(out[c * m + i], f16::from_f32(plain[i * n + c] + bias[c]));
+    for (m, n, k) in [(3, 50, 64), (70, 50, 64)] {
+        let random = Random::new(&mut rng, n, k, 4, 32);
+        let x: Vec<f16> = (0..m * k).map(|_| f16::from_f32(rng.uniform() as f32 - 0.5)).collect();
+        let bias: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        // Row-major factor [k, m], and a result [n, m].
+        let turned: Vec<f16> = (0..k * m).map(|i| x[i % m * k + i / m]).collect();
+        let epilogue = Epilogue { bias: Some(Bias::Cols(&bias)), round: true, ..Epilogue::default() };
+        let mut out = vec![f16::ZERO; n * m];
+        let lhs = Operand::F16(View::row_major(&turned, k, m).unwrap());
+        let to = Output::F16(ViewMut::row_major(&mut out, n, m).unwrap().t());
+        gemm_coded(lhs.t(), random.matrix(), to, epilogue, CodedSums::Blocks).unwrap();
+        let wide: Vec<f32> = x.iter().map(|v| v.to_f32()).collect();
+        let plain = product(&random.matrix(), &wide, m, CodedSums::Blocks);
+        for i in 0..m {
+            for c in 0..n {
+                assert_eq!(out[c * m + i], f16::from_f32(plain[i * n + c] + bias[c]));
+            }
         }
     }
 }

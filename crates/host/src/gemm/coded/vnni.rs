@@ -10,7 +10,9 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use super::CODED_BLOCK;
 use super::blocks::{Fixed, Job, LANES, sum};
+use super::panels::{TALL, Tile, WIDE};
 
 /// Bytes of a vector.
 const VECTOR: usize = 64;
@@ -204,6 +206,47 @@ unsafe fn some<const BITS: usize, const M: usize, const R: usize>(
                 _mm512_storeu_ps(all.as_mut_ptr(), *lanes);
                 sums.add(i * job.pitch + row + r).write(sum(all));
             }
+        }
+    }
+}
+
+/// The sums of a tile of panels: in registers, six rows of two vectors.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) unsafe fn tile(tile: &Tile<'_>, sums: &mut [f32]) {
+    const VECTORS: usize = WIDE / LANES;
+    assert!(sums.len() == TALL * WIDE);
+    let left = tile.left.chunks_exact(CODED_BLOCK * TALL).zip(tile.units.chunks_exact(TALL));
+    let right = tile.right.chunks_exact(CODED_BLOCK * WIDE).zip(tile.scales.chunks_exact(WIDE));
+    let mut accumulators = [[_mm512_setzero_ps(); VECTORS]; TALL];
+    for ((left, units), (right, scales)) in left.zip(right) {
+        let mut whole = [[_mm512_setzero_si512(); VECTORS]; TALL];
+        // SAFETY: the chunks have the sizes of a block, pairs of which are read.
+        unsafe {
+            for pair in 0..CODED_BLOCK / 2 {
+                let codes = right.as_ptr().add(pair * 2 * WIDE);
+                let codes: [__m512i; VECTORS] =
+                    std::array::from_fn(|v| _mm512_loadu_si512(codes.add(v * 2 * LANES).cast()));
+                for i in 0..TALL {
+                    let x = left.as_ptr().add((pair * TALL + i) * 2).cast::<i32>().read_unaligned();
+                    let x = _mm512_set1_epi32(x);
+                    for v in 0..VECTORS {
+                        whole[i][v] = _mm512_dpwssd_epi32(whole[i][v], codes[v], x);
+                    }
+                }
+            }
+            for i in 0..TALL {
+                let unit = _mm512_set1_ps(units[i]);
+                for v in 0..VECTORS {
+                    let scale = _mm512_mul_ps(_mm512_loadu_ps(scales.as_ptr().add(v * LANES)), unit);
+                    accumulators[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[i][v]), scale, accumulators[i][v]);
+                }
+            }
+        }
+    }
+    for (i, row) in accumulators.iter().enumerate() {
+        for (v, sums_of) in row.iter().enumerate() {
+            // SAFETY: checked at the beginning.
+            unsafe { _mm512_storeu_ps(sums.as_mut_ptr().add(i * WIDE + v * LANES), *sums_of) };
         }
     }
 }
