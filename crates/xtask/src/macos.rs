@@ -132,6 +132,8 @@ impl Invocation {
             _ => Command::new(&cargo),
         };
         run.current_dir(&self.root).arg(command).args(arguments).args(&self.rest).env("CARGO", &cargo);
+        // cargo strips builds without debug information, for a Mac with a tool that Linux lacks.
+        run.env("CARGO_PROFILE_RELEASE_STRIP", "none");
         run.env("MACOSX_DEPLOYMENT_TARGET", MINIMUM).env("CARGO_TARGET_DIR", self.dir.join("target"));
         if let Compiler::Unpacked(dir) = &compiler {
             debian::environment(&mut run, dir);
