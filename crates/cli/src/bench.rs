@@ -56,6 +56,7 @@ fn bench_step(args: BenchStep) -> Result<()> {
         repeat: args.repeat,
         residual: args.residual.into(),
         weights: args.weights.into(),
+        pipeline: args.pipeline.into(),
         device: device.as_ref(),
         device_name: args.device.device,
     };

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ferrane_perf::gemm::{GemmShape, GemmType};
 use ferrane_perf::step::Axis;
 
-use super::{DeviceArg, Residual, WeightsForm, WeightsType, whole};
+use super::{DeviceArg, PipelineArg, Residual, WeightsForm, WeightsType, whole};
 
 /// `ferrane bench`.
 #[derive(Debug, Subcommand)]
@@ -51,6 +51,7 @@ weights), with the lowest and the highest time in parentheses. Weights and token
 
 Examples:
   ferrane bench step --vocab 9216
+  ferrane bench step --vocab 9216 --pipeline fused
   ferrane bench step --model stories15m --vocab 9216 --sweep layers --plot layers.svg")]
 pub struct BenchStep {
     /// The preset whose shapes the measured model has.
@@ -74,7 +75,10 @@ pub struct BenchStep {
     /// How the residual stream is stored.
     #[arg(long, value_enum, default_value = "fp32")]
     pub residual: Residual,
-    /// How weights reach the linear kernels.
+    /// The kernels of a step (docs/training.md). With `static` every measured micro-step compiles.
+    #[arg(long, value_enum, default_value = "dynamic")]
+    pub pipeline: PipelineArg,
+    /// How weights reach the linear kernels of the dynamic pipeline.
     #[arg(long, value_enum, default_value = "packed")]
     pub weights: WeightsForm,
     /// The device that runs the kernels.

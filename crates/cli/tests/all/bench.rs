@@ -168,6 +168,22 @@ fn products_stand_beside_ceilings_of_the_same_run() {
 }
 
 #[test]
+fn a_step_is_measured_with_each_pipeline() {
+    let place = Place::new();
+    for pipeline in ["dynamic", "static", "fused"] {
+        let line = "bench step --model stories260k --vocab 100 --seq 16 --repeat 1 --json --pipeline";
+        let found = one(&place, &format!("{line} {pipeline}"));
+        assert_eq!(found["pipeline"], pipeline);
+        spread(&found["micro_step"], "ms", 1);
+        spread(&found["update"], "ms", 1);
+    }
+    let found = one(&place, "bench step --model stories260k --seq 16 --repeat 1 --json --device reference");
+    assert_eq!(found.get("pipeline"), None);
+    let shown = place.run("bench step --model stories260k --vocab 100 --seq 16 --repeat 1 --pipeline fused").ok();
+    assert!(shown.out.starts_with("stories260k on emulator, fused pipeline: 16 tokens"), "{}", shown.out);
+}
+
+#[test]
 fn a_sweep_has_points_and_a_line() {
     let place = Place::new();
     let line = "bench step --model stories260k --vocab 100 --seq 16 --repeat 1 --sweep layers --plot layers.svg --json";

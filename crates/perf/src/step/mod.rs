@@ -14,7 +14,7 @@ use ferrane_host::memory::peak_resident;
 use ferrane_host::random::Rng;
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
-use ferrane_llm::layout::{Residual, Shape, WeightForm};
+use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use ferrane_llm::weights::{Init, Weights};
 use ferrane_train::metrics::timeline::{SpanKind, Tracer};
 use ferrane_train::metrics::{Flops, Memory, Timeline};
@@ -48,8 +48,11 @@ pub struct StepOptions<'a> {
     pub repeat: usize,
     /// How the residual stream is stored.
     pub residual: Residual,
-    /// How weights reach the linear kernels.
+    /// How weights reach the linear kernels of the dynamic pipeline.
     pub weights: WeightForm,
+    /// The kernels of a step. Those of the static pipeline are compiled again in each measured
+    /// micro-step, since an update precedes it.
+    pub pipeline: PipelineKind,
     /// The device that runs the kernels; if `None`, the fp32 reference computes.
     pub device: Option<&'a Device>,
     /// The name of the device in the report.
@@ -130,6 +133,9 @@ pub struct StepReport {
     pub model: String,
     /// The device as it was opened.
     pub device: String,
+    /// The name of the pipeline; `None` without a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<PipelineKind>,
     /// Tokens in the window.
     pub seq: usize,
     /// Entries of the vocabulary that are in use.
@@ -182,6 +188,7 @@ pub fn step(options: &StepOptions<'_>, timeline: Option<&Timeline>) -> Result<St
     Ok(StepReport {
         model: options.model.clone(),
         device: options.device_name.clone(),
+        pipeline: options.device.map(|_| options.pipeline),
         seq: options.seq,
         vocab: active,
         full_vocab: config.vocab,
@@ -202,7 +209,8 @@ pub fn step(options: &StepOptions<'_>, timeline: Option<&Timeline>) -> Result<St
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StepReport { model, device, seq, vocab, full_vocab, .. } = self;
-        writeln!(f, "{model} on {device}: {seq} tokens, {vocab} of {full_vocab} vocabulary entries")?;
+        let pipeline = self.pipeline.map_or(String::new(), |kind| format!(", {} pipeline", kind.name()));
+        writeln!(f, "{model} on {device}{pipeline}: {seq} tokens, {vocab} of {full_vocab} vocabulary entries")?;
         writeln!(f, "  {}", self.computer)?;
         let (micro, gflops, steps) = (&self.micro_step, self.gflops, self.steps);
         writeln!(f, "  micro-step {micro}   {gflops:.0} GFLOP/s   (of {steps})")?;
@@ -231,6 +239,7 @@ fn measured(
         None => Box::new(ReferenceEngine::new(config.clone())),
         Some(device) => {
             let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
+            let shape = shape.with_pipeline(options.pipeline);
             Box::new(Pipeline::new(device, shape, compaction.clone(), &weights)?)
         }
     };
