@@ -49,12 +49,13 @@ mod table;
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
+mod widen;
+
+pub use blocks::CODED_BLOCK;
+use widen::gather;
 
 /// The most rows of the left factor with which [`CodedSums::Blocks`] sums.
 pub const CODED_ROWS: usize = 16;
-
-/// Values of the left factor that share a unit; blocks of scales are multiples of it.
-pub const CODED_BLOCK: usize = 32;
 
 /// Approximate number of codes that a task reads.
 const TASK_READS: usize = 128 << 10;
@@ -414,39 +415,5 @@ impl CodedProduct<'_> {
         let result = unsafe { product.run(parallel) };
         DECODED_ROWS.with_borrow_mut(|stack| stack.push(rows));
         result
-    }
-}
-
-/// Copies the first `m` lines of `k` elements of a factor to `to`, widened.
-///
-/// # Safety
-/// They are readable.
-unsafe fn gather(factor: &Factor, m: usize, k: usize, to: &mut [f32]) {
-    for (i, row) in to.chunks_exact_mut(k.max(1)).take(m).enumerate() {
-        // SAFETY: the caller guarantees `k` elements.
-        unsafe { widen(factor, (i, 0), row) };
-    }
-}
-
-/// Copies elements of line `line` from `first` on, widened.
-///
-/// # Safety
-/// They are readable.
-unsafe fn widen(factor: &Factor, (line, first): (usize, usize), to: &mut [f32]) {
-    if factor.kind == ElementType::F16 && factor.depth == 1 {
-        // SAFETY: the caller guarantees the elements, which are contiguous.
-        let from = unsafe { std::slice::from_raw_parts(factor.at(line, first).cast::<f16>(), to.len()) };
-        return crate::convert::f16_to_f32(from, to);
-    }
-    for (p, value) in to.iter_mut().enumerate() {
-        let at = factor.at(line, first + p);
-        // SAFETY: the caller guarantees the element.
-        *value = unsafe {
-            match factor.kind {
-                ElementType::F32 => at.cast::<f32>().read(),
-                ElementType::F16 => at.cast::<f16>().read().to_f32(),
-                ElementType::I8 => f32::from(at.cast::<i8>().read()),
-            }
-        };
     }
 }

@@ -6,10 +6,12 @@
 
 use half::f16;
 
-use super::CODED_BLOCK;
 #[cfg(target_arch = "x86_64")]
 use super::vnni;
 use crate::vectorize;
+
+/// Values of the left factor that share a unit; blocks of scales are multiples of it.
+pub const CODED_BLOCK: usize = 32;
 
 /// Words of a chunk.
 pub(super) const LANES: usize = 16;

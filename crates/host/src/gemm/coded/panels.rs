@@ -13,10 +13,9 @@
 
 use half::f16;
 
-use super::CODED_BLOCK;
-use super::Factor;
-use super::blocks::{Kernel, exponent, whole};
-use crate::gemm::vector::ElementType;
+use super::blocks::{CODED_BLOCK, Kernel, exponent, whole};
+use super::widen::widen;
+use crate::gemm::vector::{ElementType, Factor};
 use crate::{convert, vectorize};
 
 /// Rows of a tile.
@@ -32,7 +31,7 @@ const PAIRS: usize = CODED_BLOCK / 2;
 pub(super) const GROUP: usize = 8 * TALL;
 
 /// A block of each row of a group.
-type Block = [[f32; CODED_BLOCK]; GROUP];
+type BlockOfRows = [[f32; CODED_BLOCK]; GROUP];
 
 /// Writes the panels and units of rows `first..first + rows` of the left factor, at most
 /// [`GROUP`]; false if a value is not finite.
@@ -46,7 +45,7 @@ pub(super) unsafe fn left(
     to: &mut [i16],
     units: &mut [f32],
 ) -> bool {
-    let mut x: Block = [[0.0; CODED_BLOCK]; GROUP];
+    let mut x: BlockOfRows = [[0.0; CODED_BLOCK]; GROUP];
     let mut finite = true;
     let blocks = k / CODED_BLOCK;
     for block in 0..blocks {
@@ -65,7 +64,7 @@ pub(super) unsafe fn left(
 ///
 /// # Safety
 /// As [`left`], for [`CODED_BLOCK`] elements from `at` on.
-unsafe fn load(factor: &Factor, (first, rows): (usize, usize), at: usize, x: &mut Block) {
+unsafe fn load(factor: &Factor, (first, rows): (usize, usize), at: usize, x: &mut BlockOfRows) {
     if factor.kind == ElementType::F16 && factor.line == 1 && factor.depth >= rows as isize {
         let (depth, address) = (factor.depth as usize, factor.at(first, at).cast::<f16>());
         // SAFETY: the caller guarantees the elements of these lines, and what lies between them is
@@ -76,7 +75,7 @@ unsafe fn load(factor: &Factor, (first, rows): (usize, usize), at: usize, x: &mu
     }
     for (i, row) in x.iter_mut().enumerate().take(rows) {
         // SAFETY: the caller guarantees the elements.
-        unsafe { super::widen(factor, (first + i, at), row) };
+        unsafe { widen(factor, (first + i, at), row) };
     }
 }
 

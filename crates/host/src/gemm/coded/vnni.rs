@@ -10,8 +10,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::CODED_BLOCK;
-use super::blocks::{Fixed, Job, LANES, sum};
+use super::blocks::{CODED_BLOCK, Fixed, Job, LANES, sum};
 use super::panels::{TALL, Tile, WIDE};
 
 /// Bytes of a vector.
@@ -107,17 +106,17 @@ unsafe fn all<const BITS: usize, const M: usize, const R: usize>(job: &Job<'_>, 
 /// The scales of the lanes of a chunk of a row: of `blocks` of 32 codes, or of any size.
 #[inline(always)]
 unsafe fn lane_scales<const BITS: usize>(job: &Job<'_>, scales: *const u8, chunk: usize, groups: usize) -> __m512 {
-    let per_chunk = BITS_CHUNK / BITS / super::CODED_BLOCK;
+    let per_chunk = BITS_CHUNK / BITS / CODED_BLOCK;
     // SAFETY: the caller guarantees the scales of the row, and the instruction set.
     unsafe {
-        let four = if job.block == super::CODED_BLOCK {
+        let four = if job.block == CODED_BLOCK {
             let mask = (1u32 << groups.min(per_chunk)) - 1;
             let halves = _mm_maskz_loadu_epi16(mask as u8, scales.add(2 * chunk * per_chunk).cast());
             _mm_cvtph_ps(halves)
         } else {
             let mut four = [0.0f32; 4];
             for (g, scale) in four.iter_mut().take(groups.min(per_chunk)).enumerate() {
-                let at = (chunk * per_chunk + g) * super::CODED_BLOCK / job.block;
+                let at = (chunk * per_chunk + g) * CODED_BLOCK / job.block;
                 let bits = scales.add(2 * at).cast::<u16>().read_unaligned();
                 *scale = f16::from_bits(u16::from_le(bits)).to_f32();
             }
@@ -158,7 +157,7 @@ unsafe fn some<const BITS: usize, const M: usize, const R: usize>(
         for chunk in 0..bytes.div_ceil(VECTOR) {
             let at = chunk * VECTOR;
             let left = bytes - at;
-            let groups = left * 8 / BITS / super::CODED_BLOCK;
+            let groups = left * 8 / BITS / CODED_BLOCK;
             let mask = if left >= VECTOR { u64::MAX } else { (1u64 << left) - 1 };
             let mut low = [_mm512_setzero_si512(); R];
             let mut high = [_mm512_setzero_si512(); R];
