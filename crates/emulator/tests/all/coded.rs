@@ -180,8 +180,8 @@ fn products_of_int8_inputs_are_near_the_exact_ones() {
         });
         let wanted = run(Numerics::Exact, &program, &inputs).unwrap();
         let found = run(Numerics::Fast, &program, &inputs).unwrap();
-        // Each value is off by up to 2⁻¹⁵ of the largest of its block, in fp32 terms of a sum whose
-        // standard deviation is far above that of the errors; one unit of fp16 for the result.
+        // Each activation is off by up to 2⁻¹⁵ of the largest of its block, which is far below one
+        // unit of fp16 of these sums: that unit is the tolerance.
         close(&found[0].values, &wanted[0].values, 0.05, 1e-3).unwrap_or_else(|e| panic!("{count} {cols}: {e}"));
     }
 }
