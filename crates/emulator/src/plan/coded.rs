@@ -3,8 +3,7 @@
 //! A `constexpr_*` op whose result is only the matrix of products is not decoded when the plan is
 //! made: the product reads its codes (`host::gemm::coded`), which are shared with the program's
 //! weights. So a plan needs no memory for them, and one token of a language model reads the packed
-//! bytes once. With more rows than the kernels sum in blocks, some rows of the weight at a time are
-//! decoded and multiplied.
+//! bytes once. Palettes, and codes whose blocks no kernel sums, are decoded some rows at a time.
 //!
 //! Under the rules of a machine weights are decoded, because these rules apply to products of fp16
 //! values. Convolutions of images keep `host::conv`, which reads packed fp32.

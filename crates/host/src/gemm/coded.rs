@@ -54,7 +54,8 @@ mod widen;
 pub use blocks::CODED_BLOCK;
 use widen::gather;
 
-/// The most rows of the left factor with which [`CodedSums::Blocks`] sums.
+/// The most rows of the left factor whose integers have 22 or 23 bits in [`CodedSums::Blocks`];
+/// those of more rows have 16.
 pub const CODED_ROWS: usize = 16;
 
 /// Approximate number of codes that a task reads.

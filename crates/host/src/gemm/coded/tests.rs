@@ -60,6 +60,23 @@ fn product(matrix: &CodedMatrix<'_>, x: &[f32], m: usize, sums: CodedSums) -> Ve
     out
 }
 
+/// A product by one way to sum, which must apply.
+fn with_sums(
+    random: &Random,
+    x: &[f32],
+    m: usize,
+    sums: impl FnOnce(&CodedProduct<'_>) -> Result<bool, GemmError>,
+) -> Vec<f32> {
+    let (n, k) = (random.rows, random.cols);
+    let mut out = vec![f32::NAN; m * n];
+    let lhs = Operand::F32(View::row_major(x, m, k).unwrap());
+    let target = Output::F32(ViewMut::row_major(&mut out, m, n).unwrap()).target();
+    let (rhs, finish) = (random.matrix(), Epilogue::default().finish());
+    let job = CodedProduct { lhs: lhs.factor(0), rhs, out: target.item(0), finish, m, n, k };
+    assert!(sums(&job).unwrap());
+    out
+}
+
 #[test]
 fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
     let mut rng = Rng::new(3);
@@ -67,7 +84,6 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
         [(4, 32, 37, 32), (4, 32, 9, 896), (4, 64, 5, 192), (4, 160, 6, 160), (8, 32, 7, 96), (8, 288, 6, 288)]
     {
         let random = Random::new(&mut rng, rows, cols, bits, block);
-        let matrix = random.matrix();
         for m in [1, 2, 3, 4, 7, 9, 16] {
             // fp16 values of very different magnitudes.
             let x: Vec<f32> = (0..m * cols)
@@ -75,23 +91,10 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
                 .collect();
             let mut results = Vec::new();
             for kernel in kernels(bits) {
-                let mut out = vec![f32::NAN; m * rows];
-                let lhs = Operand::F32(View::row_major(&x, m, cols).unwrap());
-                let target = Output::F32(ViewMut::row_major(&mut out, m, rows).unwrap()).target();
-                let finish = Finish {
-                    scale: 1.0,
-                    row_scales: None,
-                    col_scales: None,
-                    accumulate: false,
-                    round: false,
-                    row_bias: None,
-                    col_bias: None,
-                };
-                let out_at = StridedOutput { store: target.store, row: rows as isize, col: 1 };
-                let job = CodedProduct { lhs: lhs.factor(0), rhs: matrix, out: out_at, finish, m, n: rows, k: cols };
-                // SAFETY: the views were checked, and `best` returns what the processor supports.
-                assert!(unsafe { job.blocks_with(kernel, &random.codes, &random.scales, block) }.unwrap());
-                results.push(out);
+                // SAFETY: `kernels` returns what the processor supports.
+                let sums =
+                    |job: &CodedProduct<'_>| unsafe { job.blocks_with(kernel, &random.codes, &random.scales, block) };
+                results.push(with_sums(&random, &x, m, sums));
             }
             for other in &results[1..] {
                 let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
@@ -119,27 +122,6 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
     }
 }
 
-/// A product by panels with one kernel.
-fn by_panels(random: &Random, x: &[f32], m: usize, kernel: blocks::Kernel) -> Vec<f32> {
-    let Random { rows: n, cols: k, block, .. } = *random;
-    let mut out = vec![f32::NAN; m * n];
-    let lhs = Operand::F32(View::row_major(x, m, k).unwrap());
-    let target = Output::F32(ViewMut::row_major(&mut out, m, n).unwrap()).target();
-    let job = CodedProduct {
-        lhs: lhs.factor(0),
-        rhs: random.matrix(),
-        out: target.item(0),
-        finish: Epilogue::default().finish(),
-        m,
-        n,
-        k,
-    };
-    let rows = panels::Rows { codes: &random.codes, scales: &random.scales, block, k };
-    // SAFETY: the views were checked, and `kernels` returns what the processor supports.
-    assert!(unsafe { job.panels_with(kernel, random.bits, &rows) }.unwrap());
-    out
-}
-
 #[test]
 fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
     let mut rng = Rng::new(8);
@@ -150,7 +132,12 @@ fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
         let x: Vec<f32> = (0..m * cols)
             .map(|_| f16::from_f32((rng.uniform() as f32 - 0.5) * (rng.below(12) as f32 - 8.0).exp2()).to_f32())
             .collect();
-        let results: Vec<_> = kernels(bits).into_iter().map(|kernel| by_panels(&random, &x, m, kernel)).collect();
+        let codes = panels::Rows { codes: &random.codes, scales: &random.scales, block, k: cols };
+        let by_panels = |kernel| {
+            // SAFETY: `kernels` returns what the processor supports.
+            with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, bits, &codes) })
+        };
+        let results: Vec<_> = kernels(bits).into_iter().map(by_panels).collect();
         for other in &results[1..] {
             let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&results[0]), bits(other), "{} bits, {m} rows", random.bits);
