@@ -11,6 +11,7 @@ mod programs;
 mod quantize;
 mod recording;
 mod serve;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ pub use programs::{
 pub use quantize::Quantize;
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 pub use serve::Serve;
+pub use watch::{Showing, Watch};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ferrane::train::data::DataSet;
@@ -52,6 +54,8 @@ pub struct Cli {
 pub enum Command {
     /// Train a transformer whose forward and backward kernels run on a device.
     Train(Box<Train>),
+    /// Show the curves, times and log of a run, while it trains or afterwards.
+    Watch(Watch),
     /// Continue a text with a trained model.
     Generate(Box<Generate>),
     /// Talk to a model, turn by turn.
@@ -353,6 +357,9 @@ pub struct Train {
     /// At the end, also print the memory by owner (docs/training.md).
     #[arg(long)]
     pub memory: bool,
+    /// What is shown of the run, and where.
+    #[command(flatten)]
+    pub showing: Showing,
 }
 
 /// `ferrane eval`.

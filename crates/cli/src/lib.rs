@@ -48,6 +48,7 @@ mod run;
 mod serve;
 mod timeline_file;
 mod train;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,6 +88,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> error::Result<()> {
     match command {
         Command::Train(args) => train::run(*args),
+        Command::Watch(args) => watch::run(args),
         Command::Generate(args) => generate::run(*args),
         Command::Chat(args) => chat::run(*args),
         Command::Serve(args) => serve::run(*args),

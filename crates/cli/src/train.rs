@@ -1,22 +1,25 @@
 //! `ferrane train`: builds the options from the command line and shows the events of the run.
 
+mod dashboard;
 mod restart;
 mod show;
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;
-use ferrane::train::metrics::Memory;
-use ferrane::train::run::{self, Event};
+use ferrane::train::metrics::{EventFile, Memory};
+use ferrane::train::run::{self, Control, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
 
 use crate::args::{Reading, Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, files, model, out, timeline_file};
+use crate::{cost, files, model, out, timeline_file, watch};
+use dashboard::Dashboard;
 use show::Show;
 
 /// Number of tokens of the sample text after a run.
@@ -34,7 +37,15 @@ pub fn run(args: Train) -> Result<()> {
     let machine = args.machine.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
     let timeline = args.timeline.as_deref().map(timeline_file::open).transpose()?;
-    let stop = files::stop_on_ctrl_c("micro-step")?;
+    let stop = match args.showing.dashboard {
+        true if !std::io::stdout().is_terminal() => {
+            return Err(Error::new(
+                "--dashboard: standard output is not a terminal; leave it out, and `ferrane watch --once` shows the run",
+            ));
+        }
+        true => watch::stop_on_signal()?,
+        false => files::stop_on_ctrl_c("micro-step")?,
+    };
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
     let step = stored.as_ref().map(StoredRun::step);
     let mut listen = |event: &Event| show.event(event);
@@ -50,7 +61,24 @@ pub fn run(args: Train) -> Result<()> {
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
-    let result = session.run(&mut |event| show.event(event), &stop);
+    if let Some(folder) = &args.showing.tensorboard {
+        let folder = folder.clone().unwrap_or_else(|| args.out.join("tensorboard"));
+        let events =
+            EventFile::create(&folder).map_err(|e| files::failed(&folder, format_args!("--tensorboard: {e}")))?;
+        session = session.with_sink(Box::new(events));
+    }
+    let result = match args.showing.dashboard {
+        true => {
+            let control = Control::default();
+            session = session.with_control(&control);
+            let peak = args.machine.as_deref().map(watch::peak).transpose()?;
+            let mut dashboard = Dashboard::open(&args.out, &control, &stop, peak)?;
+            let result = session.run(&mut |event| dashboard.event(event), &stop);
+            dashboard.close()?.iter().for_each(|event| show.event(event));
+            result
+        }
+        false => session.run(&mut |event| show.event(event), &stop),
+    };
     show.finish();
     if let Some((file, timeline)) = timeline {
         timeline_file::write(file, &timeline)?;
@@ -147,6 +175,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
         seed => run.seed, lr => run.lr, min_lr => run.min_lr, clip => run.clip, weight_decay => run.weight_decay,
         eval_every => run.eval_every, eval_windows => run.eval_windows, save_every => run.save_every,
     );
+    o.run.sample_every = args.showing.sample_every.unwrap_or(o.run.sample_every);
     if !args.data.is_empty() {
         o.data = args.data.clone();
     }

@@ -1,4 +1,6 @@
-//! Memory of this process, as the system counts it.
+//! Memory and processor time of this process, as the system counts them.
+
+use std::time::Duration;
 
 /// The largest resident memory that this process has had so far, in bytes; `None` on a system that
 /// does not report it.
@@ -11,27 +13,58 @@ pub fn peak_resident() -> Option<usize> {
     high_water_mark().or_else(from_rusage)
 }
 
-/// The kernel's account of this program's memory, Linux only.
+/// The memory of this process that is resident now, in bytes; `None` on systems other than Linux.
+pub fn resident() -> Option<usize> {
+    status("VmRSS:")
+}
+
+/// The processor time that all threads of this process have used so far, that of the system
+/// included; `None` on a system that does not report it.
+pub fn cpu_time() -> Option<Duration> {
+    #[cfg(unix)]
+    {
+        let usage = rusage()?;
+        let time = |time: libc::timeval| {
+            Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
+                + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+        };
+        Some(time(usage.ru_utime) + time(usage.ru_stime))
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// The kernel's account of the largest resident memory of this program, Linux only.
 fn high_water_mark() -> Option<usize> {
+    status("VmHWM:")
+}
+
+/// An amount of memory in `/proc/self/status`, in bytes.
+fn status(name: &str) -> Option<usize> {
     if !cfg!(target_os = "linux") {
         return None;
     }
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|l| l.starts_with(name))?;
     let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
     kib.checked_mul(1024)
 }
 
 #[cfg(unix)]
-fn from_rusage() -> Option<usize> {
+fn rusage() -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable for the size of one `rusage`, all that the call writes.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: an `rusage` is integers only, for which the zeros it began with are valid too.
-    let peak = usize::try_from(unsafe { usage.assume_init() }.ru_maxrss).ok()?;
+    let usage = unsafe { usage.assume_init() };
+    (failed == 0).then_some(usage)
+}
+
+#[cfg(unix)]
+fn from_rusage() -> Option<usize> {
     // Apple's systems count bytes, the others KiB.
     let unit = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
-    if failed == 0 { peak.checked_mul(unit) } else { None }
+    usize::try_from(rusage()?.ru_maxrss).ok()?.checked_mul(unit)
 }
 
 #[cfg(not(unix))]
@@ -52,6 +85,18 @@ mod tests {
         let after = (peak_resident().unwrap(), from_rusage().unwrap());
         assert!(after.0 >= SIZE && after.1 >= SIZE, "{after:?} of {SIZE} bytes");
         assert!(after.0 >= before.0 && after.1 >= before.1 && after.0 < 1 << 40, "{before:?}, then {after:?}");
+        if let Some(now) = resident() {
+            assert!(now >= SIZE && now <= after.0.max(peak_resident().unwrap()), "{now} of {SIZE} bytes");
+        }
         drop(touched);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = cpu_time().unwrap();
+        while cpu_time().unwrap() < before + Duration::from_millis(30) {
+            std::hint::black_box(vec![1u8; 1 << 16]);
+        }
     }
 }

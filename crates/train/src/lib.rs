@@ -13,6 +13,7 @@
 //! | [`checkpoint`] | the state of a run on disk, written so that a crash loses nothing |
 //! | [`metrics`] | a record for each update, the plot of the loss, the timeline |
 //! | [`run`] | the loop over all of these |
+//! | [`watch`] | a run as its metrics show it, for a dashboard |
 //! | [`session`] | builds a run from its options; start here |
 //!
 //! # A run
@@ -50,3 +51,4 @@ pub mod optim;
 pub mod run;
 pub mod session;
 pub mod step;
+pub mod watch;

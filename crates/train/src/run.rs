@@ -12,17 +12,20 @@
 //! not change, and the loss scale is halved. The skip is counted and emitted. The remaining
 //! micro-steps of that update are not computed.
 
+mod control;
 mod event;
 mod options;
 
 use options::changes;
 
+pub use control::Control;
+pub(crate) use control::SampleText;
 pub use event::{Event, Summary};
 pub use options::{Change, RunOptions};
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
@@ -31,7 +34,7 @@ use ferrane_llm::weights::{self, Weights};
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
 use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::metrics::timeline::{SpanKind, Tracer};
-use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Record, Sink, Timeline, finite};
+use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Meter, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
 
@@ -130,6 +133,18 @@ pub struct Run {
     warnings: Vec<String>,
     last_loss: Option<f64>,
     timeline: Option<Timeline>,
+    control: Control,
+    /// Destinations of records in addition to `metrics.jsonl`.
+    sinks: Vec<Box<dyn Sink + Send>>,
+    /// Writes samples; `None` without a tokenizer.
+    text: Option<SampleText>,
+    /// A sample for the next record.
+    sampled: Option<String>,
+    meter: Meter,
+    /// When [`Run::run`] began, and the seconds of the run before.
+    since: (Instant, f64),
+    /// Sum of all pauses since then.
+    paused: Duration,
 }
 
 /// Totals over the windows of an update.
@@ -240,8 +255,16 @@ impl Run {
         state.options = serde_json::to_value(&options).unwrap_or_default();
         state.compaction = engine.vocabulary().filter(|v| !v.is_identity()).cloned();
         let vocabulary = engine.vocabulary().map_or(config.vocab, Compaction::len);
+        let efficiency = Efficiency::new(Flops::new(&config, options.seq, vocabulary));
         Ok(Run {
-            efficiency: Efficiency::new(Flops::new(&config, options.seq, vocabulary)),
+            meter: Meter::new(&efficiency),
+            since: (Instant::now(), state.seconds),
+            paused: Duration::ZERO,
+            efficiency,
+            control: Control::default(),
+            sinks: Vec::new(),
+            text: None,
+            sampled: None,
             gradients: Gradients::new(&config),
             sampler: Sampler::from_state(&state.sampler),
             last_loss: None,
@@ -317,11 +340,12 @@ impl Run {
     /// intermediate checkpoint emits a warning, and the previous one is kept.
     pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, Error> {
         let (begun, before, first) = (Instant::now(), self.state.seconds, self.state.step);
+        (self.since, self.paused, self.meter) = ((begun, before), Duration::ZERO, Meter::new(&self.efficiency));
         let changes = std::mem::take(&mut self.changes);
         let (step, steps) = (self.state.step, self.options.steps);
-        events(&Event::Started { step, steps, parameters: self.config.parameters(), changes });
+        self.emit(&Event::Started { step, steps, parameters: self.config.parameters(), changes }, events);
         for text in std::mem::take(&mut self.warnings) {
-            events(&Event::Warning { text });
+            self.emit(&Event::Warning { text }, events);
         }
         let result = self.train(events, stop, begun, before, first);
         self.state.seconds = before + begun.elapsed().as_secs_f64();
@@ -381,7 +405,7 @@ impl Run {
                 },
             };
             let (step, last) = (self.state.step, self.state.step >= self.options.steps);
-            let due = |every: u64| every > 0 && step % every == 0;
+            let due = |every: u64| every > 0 && step.is_multiple_of(every);
             if due(self.options.eval_every) || last {
                 self.state.pending = Some(record.clone());
                 match self.validate(events, stop)? {
@@ -390,10 +414,14 @@ impl Run {
                 }
                 self.state.pending = None;
             }
-            self.write_record(&record, events);
-            let speed = begun.elapsed().as_secs_f64() / (step - first).max(1) as f64;
+            if due(self.options.sample_every) {
+                self.sample(events);
+            }
+            self.write_record(&mut record, events);
+            let worked = begun.elapsed().saturating_sub(self.paused).as_secs_f64();
+            let speed = worked / (step - first).max(1) as f64;
             let seconds_left = speed * self.options.steps.saturating_sub(step) as f64;
-            events(&Event::Update { record, skipped: self.state.skipped, seconds_left });
+            events(&Event::Update { record: Box::new(record), skipped: self.state.skipped, seconds_left });
             if self.state.skipped_in_a_row >= GIVE_UP {
                 // A resumed run starts with the initial scale, because the halved one would take
                 // long to grow.
@@ -405,10 +433,7 @@ impl Run {
             let time = minutes > 0.0 && last_save.elapsed().as_secs_f64() >= 60.0 * minutes;
             if !last && (due(self.options.save_every) || time) {
                 self.state.seconds = before + begun.elapsed().as_secs_f64();
-                if let Err(error) = self.save(events) {
-                    let text = format!("the checkpoint could not be written; the previous one is kept: {error}");
-                    events(&Event::Warning { text });
-                }
+                self.save_or_warn(events);
                 last_save = Instant::now();
             }
         }
@@ -417,7 +442,7 @@ impl Run {
 
     /// Makes one update; `None` if it was stopped during the update, which is then discarded.
     fn update(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<Record>, Error> {
-        let begun = Instant::now();
+        let (begun, paused) = (Instant::now(), self.paused);
         let scale = self.state.loss_scale.scale();
         let Some(window) = self.window(scale, events, stop)? else {
             self.rewind();
@@ -467,9 +492,9 @@ impl Run {
             loss_scale: f64::from(scale),
             skipped,
             tokens: self.state.tokens,
-            tokens_per_second: window.tokens as f64 / begun.elapsed().as_secs_f64(),
+            tokens_per_second: window.tokens as f64 / (begun.elapsed() - (self.paused - paused)).as_secs_f64(),
             max_dy: finite(f64::from(window.max_dy)),
-            valid_loss: None,
+            ..Record::default()
         }))
     }
 
@@ -484,6 +509,7 @@ impl Run {
         let (of, seq) = (self.options.accum * self.options.batch, self.options.seq);
         let mut window = Window { loss: 0.0, accumulated: 0, tokens: 0, finite: true, max_dy: 0.0 };
         for done in 1..=of {
+            self.attend(events, stop);
             let begun = Instant::now();
             let ids = self.corpus.window(self.sampler.draw(&self.windows), seq)?;
             let (inputs, targets) = (&ids[..seq], &ids[1..]);
@@ -531,7 +557,8 @@ impl Run {
         }
         self.efficiency.validation += begun.elapsed().as_secs_f64();
         let Some(loss) = finite(sum / starts.len() as f64) else {
-            events(&Event::Warning { text: format!("the validation loss is not finite at step {}", self.state.step) });
+            let text = format!("the validation loss is not finite at step {}", self.state.step);
+            self.emit(&Event::Warning { text }, events);
             return Ok(Validation::Done(None));
         };
         self.state.validation = Some((self.state.step, loss));
@@ -542,7 +569,7 @@ impl Run {
     /// Emits the engine's remarks as warnings.
     fn remark(&mut self, events: &mut dyn FnMut(&Event)) {
         for text in self.engine.remarks() {
-            events(&Event::Warning { text });
+            self.emit(&Event::Warning { text }, events);
         }
     }
 
@@ -558,18 +585,8 @@ impl Run {
         let path = self.store.save(&Snapshot { config, weights, moments, state })?;
         self.efficiency.checkpoints += begun.elapsed().as_secs_f64();
         self.saved = Some((step, path.clone()));
-        events(&Event::Saved { path, step });
+        self.emit(&Event::Saved { path, step }, events);
         Ok(())
-    }
-
-    /// Writes a record to `metrics.jsonl`. A failure closes the file but does not end the run.
-    fn write_record(&mut self, record: &Record, events: &mut dyn FnMut(&Event)) {
-        let Some(lines) = &mut self.lines else { return };
-        if let Err(error) = lines.record(record) {
-            self.lines = None;
-            let text = format!("metrics.jsonl could not be written and gets no more records: {error}");
-            events(&Event::Warning { text });
-        }
     }
 
     fn plot(&self, events: &mut dyn FnMut(&Event)) {

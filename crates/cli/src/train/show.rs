@@ -161,6 +161,7 @@ impl Show {
                 }
             }
             Event::Validated { step, loss } => self.line(&format!("update {step:5}  validation loss {loss:.4}")),
+            Event::Sampled { step, text } => self.line(&format!("update {step:5}  sample: {text}")),
             Event::Warning { text } => self.line(&format!("warning: {text}")),
             Event::Stopped { step, folder } => {
                 self.finish();

@@ -41,3 +41,4 @@ mod recording;
 mod refusals;
 mod resume;
 mod serve;
+mod watch;

@@ -101,7 +101,10 @@ impl Place {
     /// The lines of `metrics.jsonl` without times.
     pub fn metrics(&self, run: &str) -> Vec<Value> {
         let mut lines = objects(&String::from_utf8(self.read(&format!("{run}/metrics.jsonl"))).unwrap());
-        lines.iter_mut().for_each(|line| drop(line.as_object_mut().unwrap().remove("tokens_per_second")));
+        for line in lines.iter_mut().filter_map(Value::as_object_mut) {
+            line.remove("tokens_per_second");
+            line.remove("process");
+        }
         lines
     }
 }

@@ -85,6 +85,21 @@ pub struct Efficiency {
     pub flops: Flops,
 }
 
+/// The names of [`Efficiency::parts`] and of `PartTimes::parts`, in the order of the report.
+pub(super) const PARTS: [&str; 11] = [
+    "device forward",
+    "device backward",
+    "staging",
+    "element-wise",
+    "classifier",
+    "weight gradients (overlapped)",
+    "waiting for weight gradients",
+    "compiling new weights",
+    "optimizer",
+    "validation",
+    "checkpoints",
+];
+
 impl Efficiency {
     /// All times zero, for windows of `flops` operations.
     pub fn new(flops: Flops) -> Self {
@@ -125,20 +140,21 @@ impl Efficiency {
     }
 
     /// The parts with their names, in seconds, in the order of the report.
-    pub fn parts(&self) -> [(&'static str, f64); 11] {
-        [
-            ("device forward", self.device_forward),
-            ("device backward", self.device_backward),
-            ("staging", self.staging),
-            ("element-wise", self.elementwise),
-            ("classifier", self.classifier),
-            ("weight gradients (overlapped)", self.weight_gradients),
-            ("waiting for weight gradients", self.waiting),
-            ("compiling new weights", self.compile),
-            ("optimizer", self.optimizer),
-            ("validation", self.validation),
-            ("checkpoints", self.checkpoints),
-        ]
+    pub fn parts(&self) -> [(&'static str, f64); PARTS.len()] {
+        let seconds = [
+            self.device_forward,
+            self.device_backward,
+            self.staging,
+            self.elementwise,
+            self.classifier,
+            self.weight_gradients,
+            self.waiting,
+            self.compile,
+            self.optimizer,
+            self.validation,
+            self.checkpoints,
+        ];
+        std::array::from_fn(|at| (PARTS[at], seconds[at]))
     }
 
     /// Mean milliseconds of a micro-step (forward and backward of one window) without compiles.

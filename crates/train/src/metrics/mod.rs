@@ -7,12 +7,17 @@ mod efficiency;
 mod lines;
 mod memory;
 pub mod plot;
+mod process;
 mod record;
+mod tensorboard;
 pub mod timeline;
 
 pub use efficiency::{Efficiency, Flops};
 pub use lines::{JsonLines, read};
 pub use memory::{EngineMemory, Memory};
+pub(crate) use process::Meter;
+pub use process::{PartTimes, ProcessRecord};
 pub(crate) use record::finite;
 pub use record::{Record, Sink};
+pub use tensorboard::EventFile;
 pub use timeline::Timeline;

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ProcessRecord;
+
 /// The metrics of one update.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -33,6 +35,14 @@ pub struct Record {
     /// Mean loss of the validation windows, if a validation followed this update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
+    /// A text that the model wrote after this update, or a text that was requested since the
+    /// previous one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<String>,
+    /// What the update cost on this computer, and the events since the previous record. Unlike all
+    /// other fields except `tokens_per_second`, it differs between two runs with the same options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessRecord>,
 }
 
 /// A destination of records.

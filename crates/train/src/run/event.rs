@@ -67,7 +67,7 @@ pub enum Event {
     /// One update was done, or skipped.
     Update {
         /// Metrics of the update.
-        record: Record,
+        record: Box<Record>,
         /// Number of updates skipped so far.
         skipped: u64,
         /// Estimated seconds until the end of the run, at the mean speed so far.
@@ -79,6 +79,23 @@ pub enum Event {
         step: u64,
         /// Mean loss over the validation windows, in nats per token.
         loss: f64,
+    },
+    /// The model wrote a text.
+    Sampled {
+        /// Number of updates done, skipped ones included.
+        step: u64,
+        /// The text, which no prompt precedes.
+        text: String,
+    },
+    /// The run was paused by its [`super::Control`].
+    Paused {
+        /// Number of updates done, skipped ones included.
+        step: u64,
+    },
+    /// The run continues after a pause.
+    Continued {
+        /// Number of updates done, skipped ones included.
+        step: u64,
     },
     /// A checkpoint is on the disk.
     Saved {
@@ -104,6 +121,24 @@ pub enum Event {
         /// Totals of the run.
         summary: Box<Summary>,
     },
+}
+
+impl Event {
+    /// The event as a line of a log; `None` for those that records show already.
+    pub fn note(&self) -> Option<String> {
+        match self {
+            Event::Started { step: 0, steps, .. } => Some(format!("the run begins, {steps} updates")),
+            Event::Started { step, steps, changes, .. } => {
+                let changes: String = changes.iter().map(|change| format!("; {change}")).collect();
+                Some(format!("the run continues after update {step} of {steps}{changes}"))
+            }
+            Event::Saved { step, .. } => Some(format!("checkpoint of update {step} saved")),
+            Event::Paused { step } => Some(format!("paused after update {step}")),
+            Event::Continued { .. } => Some("continued".to_string()),
+            Event::Warning { text } => Some(format!("warning: {text}")),
+            _ => None,
+        }
+    }
 }
 
 /// Totals of a run, or of the part since it was resumed.

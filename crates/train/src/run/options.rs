@@ -37,6 +37,8 @@ pub struct RunOptions {
     pub eval_every: u64,
     /// Number of validation windows; 0: no validation.
     pub eval_windows: usize,
+    /// Number of updates between texts by the model, which need a tokenizer; 0: none.
+    pub sample_every: u64,
     /// Number of updates between checkpoints; 0: only those of `save_minutes`, and the last.
     pub save_every: u64,
     /// Minutes between checkpoints; 0: only those of `save_every`, and the last.
@@ -60,6 +62,7 @@ impl Default for RunOptions {
             out: PathBuf::from("runs/default"),
             eval_every: 250,
             eval_windows: 64,
+            sample_every: 0,
             save_every: 250,
             save_minutes: 10.0,
         }

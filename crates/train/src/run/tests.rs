@@ -78,7 +78,7 @@ fn result(run: &Run) -> (Weights, Moments, State) {
 
 fn records(out: &Path) -> Vec<Record> {
     let records = metrics::read(&out.join("metrics.jsonl")).unwrap();
-    records.into_iter().map(|r| Record { tokens_per_second: 0.0, ..r }).collect()
+    records.into_iter().map(|r| Record { tokens_per_second: 0.0, process: None, ..r }).collect()
 }
 
 #[test]
@@ -391,4 +391,89 @@ fn killed_at_any_moment_a_run_ends_in_the_same_bits() {
     let run = go_on(options(folder.path(), 300));
     assert!(run.state.step == 300 && run.weights == want.weights && run.moments == want.moments);
     assert_eq!(records(folder.path()), records(whole.path()));
+}
+
+#[test]
+fn a_run_that_is_paused_saved_and_sampled_ends_in_the_same_bits() {
+    let (whole, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut want = begin(options(whole.path(), 8), engine());
+    train(&mut want, None);
+    let control = Control::default();
+    let options = RunOptions { sample_every: 4, ..options(folder.path(), 8) };
+    let run = begin(options, engine()).with_control(&control);
+    let mut run = run.with_samples(Box::new(|_, _, step| Ok(format!("text {step}"))));
+    let (mut windows, mut events) = (0, Vec::new());
+    let mut listen = |event: &Event| {
+        windows += usize::from(matches!(event, Event::Window { .. }));
+        // In the middle of the second update.
+        if windows == 5 && matches!(event, Event::Window { .. }) {
+            control.pause(true);
+            control.save();
+            control.sample();
+            let control = control.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                control.pause(false);
+            });
+        }
+        events.push(event.clone());
+    };
+    let begun = Instant::now();
+    run.run(&mut listen, &AtomicBool::new(false)).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(100) && run.paused >= Duration::from_millis(50));
+    let kinds: Vec<&Event> =
+        events.iter().filter(|e| !matches!(e, Event::Window { .. } | Event::Update { .. })).collect();
+    let at = kinds.iter().position(|e| matches!(e, Event::Saved { step: 1, .. })).expect("no checkpoint of update 1");
+    assert!(matches!(kinds[at + 1], Event::Sampled { step: 1, text } if text == "text 1"), "{kinds:?}");
+    assert!(matches!(kinds[at + 2], Event::Paused { step: 1 }), "{kinds:?}");
+    assert!(matches!(kinds[at + 3], Event::Continued { step: 1 }), "{kinds:?}");
+    assert!(run.weights == want.weights && run.moments == want.moments && run.state.sampler == want.state.sampler);
+    let records = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
+    let samples: Vec<_> = records.iter().filter_map(|r| Some((r.step, r.sample.as_deref()?))).collect();
+    assert_eq!(samples, [(2, "text 1"), (4, "text 4"), (8, "text 8")]);
+    let notes = |at: usize| records[at].process.as_ref().unwrap().notes.join("; ");
+    assert_eq!(notes(0), "the run begins, 8 updates");
+    assert_eq!(notes(1), "checkpoint of update 1 saved; paused after update 1; continued");
+    // The checkpoint in the middle of the update is that of the update before.
+    drop(run);
+    std::fs::remove_dir_all(folder.path().join("step-000008")).unwrap();
+    let mut again = go_on(self::options(folder.path(), 8));
+    assert_eq!(again.state.step, 1);
+    train(&mut again, None);
+    assert!(again.weights == want.weights && again.moments == want.moments);
+}
+
+#[test]
+fn a_stop_ends_a_pause_and_a_sample_needs_a_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = Control::default();
+    let mut run = begin(options(folder.path(), 1000), engine()).with_control(&control);
+    control.pause(true);
+    control.sample();
+    let (stop, mut warnings) = (AtomicBool::new(false), Vec::new());
+    let mut listen = |event: &Event| match event {
+        Event::Paused { .. } => stop.store(true, Ordering::SeqCst),
+        Event::Warning { text } => warnings.push(text.clone()),
+        _ => {}
+    };
+    let summary = run.run(&mut listen, &stop).unwrap();
+    assert!(summary.stopped && summary.step == 0);
+    assert_eq!(warnings, ["no sample: the run has no tokenizer"]);
+}
+
+#[test]
+fn a_sink_that_fails_is_dropped_with_a_warning() {
+    struct Two(u64);
+    impl Sink for Two {
+        fn record(&mut self, record: &Record) -> std::io::Result<()> {
+            self.0 += 1;
+            assert!(self.0 == record.step && record.process.is_some());
+            if self.0 == 3 { Err(std::io::Error::other("the third is refused")) } else { Ok(()) }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = begin(options(folder.path(), 6), engine()).with_sink(Box::new(Two(0)));
+    let (summary, events) = train(&mut run, None);
+    let warnings = events.iter().filter(|e| matches!(e, Event::Warning { text } if text.contains("the third")));
+    assert_eq!((summary.step, warnings.count(), run.sinks.len()), (6, 1, 0));
 }

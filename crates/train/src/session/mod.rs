@@ -27,6 +27,7 @@
 mod error;
 mod options;
 mod parts;
+mod samples;
 
 pub use error::SessionError;
 pub use options::{MODEL, SessionOptions};
@@ -46,8 +47,8 @@ use ferrane_llm::weights::Weights;
 
 use crate::checkpoint::{self, Checkpoint, State, Store};
 use crate::data::{Corpus, Split};
-use crate::metrics::{EngineMemory, Timeline};
-use crate::run::{self, Event, Run, Summary};
+use crate::metrics::{EngineMemory, Sink, Timeline};
+use crate::run::{self, Control, Event, Run, Summary};
 use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
 
 /// A run with its engine, data and vocabulary.
@@ -260,7 +261,7 @@ impl Session {
             }
         };
         let has_tokenizer = matches!(start, Start::StoredRun { has_tokenizer: true, .. });
-        let out = options.run.out.clone();
+        let (out, seed) = (options.run.out.clone(), options.run.seed);
         let kept = options.absolute();
         let record = serde_json::to_value(&kept).unwrap_or_default();
         let source = kept.tokenizer.as_ref().map(|path| path.display().to_string());
@@ -272,6 +273,13 @@ impl Session {
                 let before = checkpoint.state.options.clone();
                 Run::resume(kept.run, store, *checkpoint, corpus, engine)?.with_origin(record, source, Some(&before))
             }
+        };
+        let run = match &tokenizer {
+            Some(tokenizer) => {
+                let text = samples::writer(tokenizer.clone(), run.state().compaction.clone(), seed);
+                run.with_samples(text)
+            }
+            None => run,
         };
         if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !has_tokenizer) {
             keep_tokenizer(tokenizer, &out)?;
@@ -291,6 +299,18 @@ impl Session {
     #[must_use]
     pub fn with_timeline(self, timeline: &Timeline) -> Self {
         Session { run: self.run.with_timeline(timeline), ..self }
+    }
+
+    /// Lets `control` pause the run and request checkpoints and samples.
+    #[must_use]
+    pub fn with_control(self, control: &Control) -> Self {
+        Session { run: self.run.with_control(control), ..self }
+    }
+
+    /// Also writes every record to `sink`. One that fails is dropped with a warning.
+    #[must_use]
+    pub fn with_sink(self, sink: Box<dyn Sink + Send>) -> Self {
+        Session { run: self.run.with_sink(sink), ..self }
     }
 
     /// A generator of text with the current weights, on the session's device. It restricts the

@@ -1,0 +1,48 @@
+//! The arguments of `watch`, and those of `train` that show a run.
+
+use std::path::PathBuf;
+
+use clap::{Args, builder::RangedU64ValueParser};
+
+use super::whole;
+
+/// `ferrane watch`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane watch runs/a              follow a run that trains, or look at one that has ended
+  ferrane watch runs/a --once       print one picture as text
+
+The keys are listed by `?`, and in docs/watch.md.")]
+pub struct Watch {
+    /// Folder of the run, or its metrics.jsonl.
+    #[arg(value_name = "RUN", default_value = "runs/default")]
+    pub run: PathBuf,
+    /// Print one picture as text instead of taking the terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Columns of the picture [default: $COLUMNS, or 120].
+    #[arg(long, value_name = "N", requires = "once", value_parser = RangedU64ValueParser::<u16>::new().range(1..=500))]
+    pub width: Option<u16>,
+    /// Lines of the picture [default: $LINES, or 40].
+    #[arg(long, value_name = "N", requires = "once", value_parser = RangedU64ValueParser::<u16>::new().range(1..=200))]
+    pub height: Option<u16>,
+    /// Compare the speed with the peak of this chip or profile: `m4`, `m4-max-macos26-inmem`.
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+}
+
+/// What `train` shows of a run, and where.
+#[derive(Args, Clone, Debug)]
+pub struct Showing {
+    /// Show curves, times and samples on the whole terminal, with keys that pause, save, sample and
+    /// quit (docs/watch.md).
+    #[arg(long, conflicts_with = "json")]
+    pub dashboard: bool,
+    /// Updates between texts by the model, in the dashboard and in metrics.jsonl; 0 writes none.
+    #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
+    pub sample_every: Option<u64>,
+    /// Also write event files for TensorBoard; without DIR, into the folder `tensorboard` of --out.
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    pub tensorboard: Option<Option<PathBuf>>,
+}

@@ -1,0 +1,130 @@
+//! `ferrane watch`, and the terminal of `ferrane train --dashboard`.
+
+mod curves;
+mod panels;
+mod screen;
+mod terminal;
+
+use std::io::{ErrorKind, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ferrane::train::watch::{RunView, Tail};
+use ratatui::backend::TestBackend;
+use ratatui::text::Span;
+
+pub use screen::{KeyRequest, RunState, Screen};
+pub use terminal::{FullScreen, stop_on_signal};
+
+use crate::args::Watch;
+use crate::error::{Error, Result};
+use crate::{cost, files, out};
+
+/// Time between two looks at the file.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time after which the screen is drawn although nothing has changed, for the clock.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Shows a run until the user quits, or once.
+pub fn run(args: Watch) -> Result<()> {
+    if !args.once && !std::io::stdout().is_terminal() {
+        return Err(Error::new("standard output is not a terminal; `ferrane watch --once` prints one picture as text"));
+    }
+    let file = metrics_of(&args.run)?;
+    let peak = args.machine.as_deref().map(peak).transpose()?;
+    let mut screen = Screen::attached(&args.run.display().to_string(), peak);
+    let (mut tail, mut view) = (Tail::new(&file), RunView::new());
+    if args.once {
+        while tail.read(&mut view).map_err(|e| files::failed(&file, e))? {}
+        screen.state = if view.is_complete() { RunState::Complete } else { RunState::Unknown };
+        let size = |given: Option<u16>, name: &str, most: u16, otherwise: u16| {
+            let variable = std::env::var(name).ok().and_then(|text| text.parse().ok());
+            given.or(variable.filter(|size| (1..=most).contains(size))).unwrap_or(otherwise)
+        };
+        let (width, height) = (size(args.width, "COLUMNS", 500, 120), size(args.height, "LINES", 200, 40));
+        return out::print(picture(&mut screen, &view, width, height)?);
+    }
+    follow(&mut screen, &mut tail, &mut view)
+}
+
+/// The peak of a machine in GFLOP/s, with its name.
+pub fn peak(machine: &str) -> Result<(String, f64)> {
+    Ok((machine.to_string(), 1e3 * cost::model(machine)?.constants.rate_tflops.value))
+}
+
+/// The `metrics.jsonl` of a run. A folder that exists may get one later.
+fn metrics_of(run: &Path) -> Result<PathBuf> {
+    match std::fs::metadata(run) {
+        Ok(found) if found.is_dir() => Ok(run.join("metrics.jsonl")),
+        Ok(_) => Ok(run.to_path_buf()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(files::failed(run, "no run is here; give the folder that `ferrane train --out` names"))
+        }
+        Err(error) => Err(files::failed(run, error)),
+    }
+}
+
+/// One picture as text, without spaces at the ends of lines.
+fn picture(screen: &mut Screen, view: &RunView, width: u16, height: u16) -> Result<String> {
+    let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height))?;
+    terminal.draw(|frame| screen.draw(view, frame))?;
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in buffer.content().chunks(usize::from(width)) {
+        let mut line = String::new();
+        let mut cells = row.iter();
+        while let Some(cell) = cells.next() {
+            line.push_str(cell.symbol());
+            // A wide character takes the cells after it, too.
+            for _ in 1..Span::raw(cell.symbol()).width() {
+                cells.next();
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn follow(screen: &mut Screen, tail: &mut Tail, view: &mut RunView) -> Result<()> {
+    let stop = stop_on_signal()?;
+    let mut terminal = FullScreen::open()?;
+    let (mut drawn, mut before) = (Instant::now(), None);
+    let mut changed = Instant::now();
+    loop {
+        let (more, problem) = match tail.read(view) {
+            Ok(more) => (more, None),
+            Err(error) if error.kind() == ErrorKind::NotFound => (false, Some("metrics.jsonl is not here".to_string())),
+            Err(error) => (false, Some(format!("metrics.jsonl: {error}"))),
+        };
+        let now = Some((view.records(), view.bad_lines(), problem.clone()));
+        let is_new = before != now;
+        if is_new {
+            (before, changed) = (now, Instant::now());
+        }
+        screen.state = match problem {
+            _ if more => RunState::Reading,
+            Some(problem) => RunState::Missing(problem),
+            None if view.is_complete() => RunState::Complete,
+            None => RunState::Unchanged(changed.elapsed()),
+        };
+        let mut draw = if more { drawn.elapsed() >= LOOK } else { is_new || drawn.elapsed() >= REDRAW };
+        for key in terminal.keys(if more { Duration::ZERO } else { LOOK })? {
+            if let Some(KeyRequest::Quit | KeyRequest::QuitNow) = key.and_then(|key| screen.key(key, view)) {
+                return Ok(());
+            }
+            draw = true;
+        }
+        if stop.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if draw {
+            terminal.draw(|frame| screen.draw(view, frame))?;
+            drawn = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

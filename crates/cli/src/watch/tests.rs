@@ -1,0 +1,217 @@
+//! Pictures of recorded runs, panel by panel, and the keys.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ferrane::train::metrics::{PartTimes, ProcessRecord, Record};
+
+use super::*;
+
+/// A run of 3600 planned updates, of which `count` are done.
+fn recorded(count: u64) -> RunView {
+    let mut view = RunView::new();
+    for step in 1..=count {
+        let loss = 1.5 + 4.0 * (-(step as f64) / 100.0).exp();
+        let mut record = Record {
+            step,
+            loss: (step != 40).then_some(loss),
+            lr: 1e-3 * step as f64 / count as f64,
+            grad_norm: (step != 40).then_some(0.75),
+            loss_scale: 256.0,
+            skipped: step == 40,
+            tokens: 512 * step,
+            tokens_per_second: 6400.0,
+            valid_loss: (step % 100 == 0).then_some(loss + 0.25),
+            sample: (step == 200).then(|| "Once upon a time there was a red ball.\nThe end.".to_string()),
+            ..Record::default()
+        };
+        let parts_ms = PartTimes { device_forward: 40.0, optimizer: 20.0, ..PartTimes::default() };
+        let notes = if step == 1 { vec!["the run begins, 3600 updates".to_string()] } else { Vec::new() };
+        let (cores, resident) = (Some(1.75), Some(64_000_000));
+        record.process =
+            Some(ProcessRecord { steps: 3600, seconds: 0.08, gflops: 12.0, cores, resident, parts_ms, notes });
+        view.push(record);
+    }
+    view
+}
+
+fn drawn(screen: &mut Screen, view: &RunView, width: u16, height: u16) -> String {
+    picture(screen, view, width, height).unwrap()
+}
+
+#[track_caller]
+fn has(picture: &str, words: &[&str]) {
+    for word in words {
+        assert!(picture.contains(word), "no `{word}` in\n{picture}");
+    }
+}
+
+fn braille(text: &str) -> usize {
+    text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
+}
+
+/// Columns `from..to` of lines whose first one contains `title`, to the end of that panel.
+fn panel(picture: &str, title: &str) -> String {
+    let lines: Vec<Vec<char>> = picture.lines().map(|l| l.chars().collect()).collect();
+    let text = |line: &[char]| line.iter().collect::<String>();
+    let top = lines.iter().position(|l| text(l).contains(title)).unwrap_or_else(|| panic!("no {title} in\n{picture}"));
+    let at = text(&lines[top]).split(title).next().unwrap().chars().count();
+    let left = lines[top][..at].iter().rposition(|c| *c == '┌').unwrap();
+    let right = at + lines[top][at..].iter().position(|c| *c == '┐').unwrap();
+    let rows = lines[top..].iter().take_while(|l| l.get(left).is_some_and(|c| "┌│".contains(*c)));
+    rows.map(|l| l.iter().take(right + 1).skip(left).collect::<String>() + "\n").collect()
+}
+
+#[test]
+fn every_panel_shows_its_part_of_the_run() {
+    let view = recorded(300);
+    let mut screen = Screen::attached("runs/a", Some(("m4".into(), 48.0)));
+    let picture = drawn(&mut screen, &view, 140, 44);
+    has(&picture, &["runs/a", "update 300 of 3600, 8 %", "4:24 min left", "q quit"]);
+    let loss = panel(&picture, " loss ");
+    has(&loss, &["training", "validation", "300"]);
+    assert!(braille(&loss) > 60, "{loss}");
+    assert!(braille(&panel(&picture, " gradient norm ")) > 10 && braille(&panel(&picture, " learning rate ")) > 10);
+    has(
+        &panel(&picture, " numbers "),
+        &[
+            "loss          1.6991, mean of the last 1.73",
+            "validation    1.9491, best 1.9491 after update 300",
+            "153.6 k, 6400 a second",
+            "12.0, 25.0 % of the peak of m4, 48.0",
+            "learning rate 1.00e-3",
+            "loss scale    256",
+            "skipped       1 updates",
+        ],
+    );
+    let times = panel(&picture, " time of an update ");
+    has(&times, &["whole update", "80.0 ms", "device forward", "40.0 ms  50 % ██", "optimizer", "20.0 ms  25 % █"]);
+    assert!(!times.contains("staging") && times.find("device forward") < times.find("optimizer"), "{times}");
+    has(&panel(&picture, " memory, MB 64.0 "), &["64.0"]);
+    has(&panel(&picture, " busy cores 1.75 "), &["1.75"]);
+    has(
+        &panel(&picture, " log "),
+        &[
+            "the run begins, 3600 updates",
+            "update 40 skipped: not finite at loss scale 256",
+            "sample after update 200",
+            "validation loss 1.9491 after update 300",
+        ],
+    );
+    has(&panel(&picture, " sample after update 200 "), &["Once upon a time there was a red ball.", "The end."]);
+}
+
+#[test]
+fn every_size_of_a_terminal_is_drawn() {
+    let (view, empty) = (recorded(120), RunView::new());
+    for width in (1..200).step_by(7) {
+        for height in (1..70).step_by(5) {
+            for view in [&view, &empty] {
+                let mut screen = Screen::controlling("a run with a long name ".repeat(10).as_str(), None);
+                screen.help = width % 2 == 0;
+                drawn(&mut screen, view, width, height);
+            }
+        }
+    }
+    has(&drawn(&mut Screen::attached("a", None), &view, 30, 5), &["update 120 of 3600"]);
+    has(&drawn(&mut Screen::attached("a", None), &view, 60, 20), &[" loss ", " numbers "]);
+    has(&drawn(&mut Screen::attached("a", None), &empty, 120, 40), &["no update yet", "no values yet"]);
+}
+
+#[test]
+fn extreme_records_are_drawn() {
+    let mut view = RunView::new();
+    for (at, value) in [f64::MAX, f64::MIN, 0.0, f64::MIN_POSITIVE, -0.0, 1e300].into_iter().enumerate() {
+        let process = ProcessRecord {
+            steps: u64::MAX,
+            seconds: value,
+            gflops: value,
+            cores: Some(value),
+            parts_ms: PartTimes { staging: value, ..PartTimes::default() },
+            ..ProcessRecord::default()
+        };
+        view.push(Record {
+            step: if at == 5 { u64::MAX } else { at as u64 },
+            loss: Some(value),
+            lr: value,
+            grad_norm: Some(value),
+            valid_loss: Some(value),
+            tokens_per_second: value,
+            process: Some(process),
+            sample: Some("\u{1b}]0;title\u{7}\u{1b}[31m 字 e\u{301}".repeat(50)),
+            ..Record::default()
+        });
+        let mut screen = Screen::attached("a", Some(("m".into(), 0.0)));
+        screen.zoom = 3;
+        let picture = drawn(&mut screen, &view, 120, 40);
+        assert!(!picture.contains('\u{1b}') && !picture.contains('\u{7}'));
+    }
+}
+
+fn press(screen: &mut Screen, view: &RunView, code: KeyCode) -> Option<KeyRequest> {
+    screen.key(KeyEvent::new(code, KeyModifiers::NONE), view)
+}
+
+#[test]
+fn keys_of_a_run_of_this_process() {
+    let view = recorded(300);
+    let mut screen = Screen::controlling("a", None);
+    for (key, request) in [
+        ('p', KeyRequest::Pause),
+        (' ', KeyRequest::Pause),
+        ('c', KeyRequest::Save),
+        ('s', KeyRequest::Sample),
+        ('g', KeyRequest::Sample),
+        ('q', KeyRequest::Quit),
+    ] {
+        assert_eq!(press(&mut screen, &view, KeyCode::Char(key)), Some(request), "{key}");
+    }
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(screen.key(control_c, &view), Some(KeyRequest::Quit));
+    screen.state = RunState::Stopping;
+    assert_eq!(screen.key(control_c, &view), Some(KeyRequest::QuitNow));
+    press(&mut screen, &view, KeyCode::Char('c'));
+    has(&drawn(&mut screen, &view, 120, 40), &["checkpoint requested"]);
+    assert_eq!(press(&mut screen, &view, KeyCode::Char('?')), None);
+    has(&drawn(&mut screen, &view, 120, 40), &["write a checkpoint of the last update", "any key closes this"]);
+    // The key that closes the list does nothing else.
+    assert_eq!(press(&mut screen, &view, KeyCode::Char('q')), None);
+    assert!(!drawn(&mut screen, &view, 120, 40).contains("any key closes this"));
+}
+
+#[test]
+fn keys_of_an_attached_screen() {
+    let mut view = recorded(800);
+    (1..=100).for_each(|step| view.sample(step, &format!("text {step}")));
+    let mut screen = Screen::attached("a", None);
+    for key in ['p', 'c', 's'] {
+        assert_eq!(press(&mut screen, &view, KeyCode::Char(key)), None);
+        has(&drawn(&mut screen, &view, 120, 40), &["belongs to another process"]);
+    }
+    assert_eq!(press(&mut screen, &view, KeyCode::Char('q')), Some(KeyRequest::QuitNow));
+    // Zoom: the last half, the last quarter, at least eight updates, all.
+    assert_eq!(screen.shown(&view), (1, 800));
+    press(&mut screen, &view, KeyCode::Char('+'));
+    assert_eq!(screen.shown(&view), (401, 800));
+    has(&drawn(&mut screen, &view, 120, 40), &["loss, updates 401 to 800"]);
+    press(&mut screen, &view, KeyCode::Right);
+    assert_eq!(screen.shown(&view), (601, 800));
+    (0..40).for_each(|_| assert_eq!(press(&mut screen, &view, KeyCode::Char('+')), None));
+    assert_eq!(screen.shown(&view), (792, 800));
+    press(&mut screen, &view, KeyCode::Left);
+    press(&mut screen, &view, KeyCode::Char('0'));
+    assert_eq!(screen.shown(&view), (1, 800));
+    assert_eq!(screen.shown(&RunView::new()), (0, 0));
+    // The log follows its end unless it is scrolled.
+    has(&panel(&drawn(&mut screen, &view, 120, 40), " log "), &["sample after update 100"]);
+    press(&mut screen, &view, KeyCode::PageUp);
+    let log = panel(&drawn(&mut screen, &view, 120, 40), " log, 10 lines follow ");
+    has(&log, &["sample after update 90"]);
+    assert!(!log.contains("sample after update 91"), "{log}");
+    press(&mut screen, &view, KeyCode::Home);
+    has(&drawn(&mut screen, &view, 120, 40), &["the run begins"]);
+    press(&mut screen, &view, KeyCode::End);
+    has(&drawn(&mut screen, &view, 120, 40), &[" sample after update 100 ", "text 100"]);
+    press(&mut screen, &view, KeyCode::Char('['));
+    has(&drawn(&mut screen, &view, 120, 40), &[" sample after update 99 ", "text 99"]);
+    press(&mut screen, &view, KeyCode::Char(']'));
+    has(&drawn(&mut screen, &view, 120, 40), &["text 100"]);
+}

@@ -1,0 +1,230 @@
+//! `ferrane watch`, `train --dashboard` and `train --tensorboard`, on a terminal of tmux where that
+//! is installed.
+
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::place::{Place, TINY};
+
+#[test]
+fn a_picture_of_a_run_as_text() {
+    let place = Place::new();
+    let line =
+        "train --model tiny --data text.txt --steps 4 --accum 1 --seq 16 --eval-windows 2 --sample-every 2 --out run";
+    place.run(line).ok();
+    let picture = place.run("watch run --once --width 130 --height 40").ok().out;
+    for words in [
+        " complete  update 4 of 4, 100 %",
+        " loss ",
+        "validation loss",
+        "the run begins, 4 updates",
+        "sample after update 4",
+        "whole update",
+        "device forward",
+        "busy cores",
+    ] {
+        assert!(picture.contains(words), "no `{words}` in\n{picture}");
+    }
+    assert!(picture.lines().count() == 40 && picture.lines().all(|l| l.chars().count() <= 130), "{picture}");
+    let machine = place.run("watch run/metrics.jsonl --once --machine m4").ok().out;
+    assert!(machine.contains("% of the peak of m4"), "{machine}");
+    let lines = place.metrics("run");
+    assert!(lines[1]["sample"].is_string() && lines[0].get("sample").is_none(), "{lines:?}");
+}
+
+#[test]
+fn what_cannot_be_watched() {
+    let place = Place::new();
+    place.run("watch").refused(1, &["standard output is not a terminal", "ferrane watch --once"]);
+    place.run(&format!("{TINY} --out run --dashboard")).refused(1, &["--dashboard", "ferrane watch --once"]);
+    assert!(!place.path("run/metrics.jsonl").exists());
+    place.run("watch nothing --once").refused(1, &["nothing: no run is here", "ferrane train --out"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.run("watch empty --once").refused(1, &["metrics.jsonl"]);
+    place.run("watch empty --once --width 0").refused(2, &["--width"]);
+    place.run("watch empty --once --machine m99").refused(1, &["m99"]);
+    place.write("hostile.jsonl", b"\x1b[2J{}\n\xff\xff\n{\"step\":1}\n");
+    let picture = place.run("watch hostile.jsonl --once").ok().out;
+    assert!(picture.contains("3 lines are no records") && !picture.contains('\u{1b}'), "{picture}");
+    place.write("file", "");
+    place.run(&format!("{TINY} --out run --tensorboard file")).refused(1, &["file: --tensorboard"]);
+}
+
+#[test]
+fn event_files_lie_where_they_should_and_a_resumed_run_has_another() {
+    let place = Place::new();
+    place.run(&format!("{TINY} --out run --tensorboard")).ok();
+    let resumed = TINY.replace("--steps 3", "--steps 5");
+    place.run(&format!("{resumed} --out run --resume --tensorboard")).ok();
+    place.run(&format!("{TINY} --out other --tensorboard events/here")).ok();
+    let files = |folder: &str| -> Vec<u64> {
+        let entries = std::fs::read_dir(place.path(folder)).unwrap().flatten();
+        entries.map(|entry| entry.metadata().unwrap().len()).collect()
+    };
+    assert_eq!((files("run/tensorboard").len(), files("events/here").len()), (2, 1));
+    assert!(files("run/tensorboard").iter().all(|size| *size > 300), "{:?}", files("run/tensorboard"));
+}
+
+/// A terminal of tmux, which ends with its server.
+struct Terminal {
+    server: String,
+}
+
+impl Terminal {
+    /// Runs a shell's line in a terminal; `None` without tmux.
+    fn run(place: &Place, line: &str) -> Option<Terminal> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            eprintln!("skipped: tmux is not installed");
+            return None;
+        }
+        static SERVERS: AtomicUsize = AtomicUsize::new(0);
+        let number = SERVERS.fetch_add(1, Ordering::SeqCst);
+        let terminal = Terminal { server: format!("ferrane-{}-{number}", std::process::id()) };
+        let script = format!("{line}; echo \"status $?\"; stty -a | grep -o -- '-\\?icanon'; sleep 600");
+        let environment = [
+            ("FERRANE", env!("CARGO_BIN_EXE_ferrane").to_string()),
+            ("FERRANE_CACHE_DIR", place.path("cache").display().to_string()),
+        ];
+        let mut command = terminal.command();
+        command.args(["-f", "/dev/null", "new-session", "-d", "-x", "130", "-y", "40"]).arg("-c").arg(place.path(""));
+        for (name, value) in environment {
+            command.arg("-e").arg(format!("{name}={value}"));
+        }
+        let output = command.args(["sh", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(terminal)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("tmux");
+        command.args(["-L", &self.server]).env_remove("TMUX");
+        command
+    }
+
+    fn screen(&self) -> String {
+        let output = self.command().args(["capture-pane", "-p"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn press(&self, key: &str) {
+        assert!(self.command().args(["send-keys", key]).status().unwrap().success());
+    }
+
+    /// Waits until the screen has these words.
+    #[track_caller]
+    fn wait(&self, words: &str) -> String {
+        self.wait_until(words, |screen| screen.contains(words))
+    }
+
+    /// Waits for a screen that `is` accepts, and returns it.
+    #[track_caller]
+    fn wait_until(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.screen();
+            if is(&screen) {
+                return screen;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "no `{what}` in\n{screen}");
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    /// Presses a key and waits for its effect.
+    #[track_caller]
+    fn key(&self, key: &str, effect: &str) -> String {
+        self.press(key);
+        self.wait(effect)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.command().arg("kill-server").output();
+    }
+}
+
+#[test]
+fn every_key_of_a_run_on_a_terminal() {
+    let place = Place::new();
+    let line = "train --model tiny --data text.txt --steps 1000000 --accum 2 --seq 16 --eval-every 0 --save-every 0 --out run --dashboard";
+    let Some(terminal) = Terminal::run(&place, &format!("\"$FERRANE\" {line}")) else { return };
+    terminal.wait("training  update ");
+    terminal.key("p", "paused after update");
+    let paused = terminal.wait("run  paused  update");
+    let update = paused.split("  update ").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
+    terminal.key("c", &format!("checkpoint of update {update} saved"));
+    assert!(place.path(format!("run/step-{update:06}/model.safetensors")).exists());
+    terminal.key("s", &format!("sample after update {update}"));
+    terminal.key("?", "any key closes this");
+    terminal.press("x");
+    terminal.wait_until("the help is closed", |screen| !screen.contains("any key closes this"));
+    terminal.key("+", "loss, updates");
+    terminal.press("0");
+    terminal.key("p", "continued");
+    terminal.wait("training  update ");
+    // The run that is attached to shows the same.
+    let attached = Terminal::run(&place, "\"$FERRANE\" watch run").unwrap();
+    attached.wait("training  update ");
+    attached.key("p", "belongs to another process");
+    attached.press("q");
+    attached.wait("status 0");
+    assert!(attached.wait("icanon").lines().any(|l| l == "icanon"), "the terminal is not restored");
+    terminal.press("q");
+    let end = terminal.wait("status ");
+    assert!(end.contains("status 0") && end.contains("to resume:"), "{end}");
+    assert!(terminal.wait("icanon").lines().any(|l| l == "icanon"), "the terminal is not restored");
+    // The run saved at its end.
+    let resumed = place.run("watch run --once --width 130 --height 40").ok().out;
+    let last = resumed.split("update ").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!(last >= update && place.path(format!("run/step-{last:06}")).exists(), "{resumed}");
+}
+
+#[test]
+fn a_run_whose_terminal_is_closed_saves_and_ends() {
+    let place = Place::new();
+    let line = "--model tiny --data text.txt --accum 2 --seq 16 --eval-every 0 --save-every 0 --out run";
+    let run = format!("\"$FERRANE\" train --steps 1000000 {line} --dashboard");
+    let Some(terminal) = Terminal::run(&place, &run) else { return };
+    terminal.wait("training  update ");
+    drop(terminal);
+    // Its lock is free when the process is gone.
+    let begun = Instant::now();
+    while place.run(&format!("train --steps 1 {line} --resume")).code != Some(0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the process does not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_file_that_is_written_shortened_and_replaced_is_followed() {
+    let place = Place::new();
+    let record = |step: u64| {
+        format!(
+            "{{\"step\":{step},\"loss\":2.5,\"lr\":0.001,\"grad_norm\":1.0,\"loss_scale\":256.0,\"skipped\":false,\
+             \"tokens\":{},\"tokens_per_second\":100.0,\"max_dy\":1.0}}\n",
+            16 * step
+        )
+    };
+    place.write("metrics.jsonl", (1..=100_000).map(record).collect::<String>());
+    let Some(terminal) = Terminal::run(&place, "\"$FERRANE\" watch metrics.jsonl") else { return };
+    terminal.wait("update 100000");
+    let mut file = std::fs::OpenOptions::new().append(true).open(place.path("metrics.jsonl")).unwrap();
+    let (half, rest) = (record(100_001)[..40].to_string(), record(100_001)[40..].to_string());
+    file.write_all(half.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    assert!(terminal.screen().contains("update 100000"));
+    file.write_all(rest.as_bytes()).unwrap();
+    terminal.wait("update 100001");
+    place.write("metrics.jsonl", (1..=50).map(record).collect::<String>());
+    terminal.wait("update 50");
+    std::fs::remove_file(place.path("metrics.jsonl")).unwrap();
+    terminal.wait("metrics.jsonl is not here");
+    place.write("metrics.jsonl", (1..=60).map(record).collect::<String>());
+    terminal.wait("update 60");
+    terminal.press("C-c");
+    terminal.wait("status 0");
+    assert!(terminal.wait("icanon").lines().any(|l| l == "icanon"), "the terminal is not restored");
+}
