@@ -8,10 +8,12 @@
 mod unit;
 mod work;
 
-use ferrane_mil::{Function, Op, OpId};
+use std::collections::HashMap;
+
+use ferrane_mil::{Function, OpId};
 use serde::Serialize;
 
-use crate::profile::{Acceptance, Profile};
+use crate::profile::{Acceptance, Profile, Sourced};
 
 pub use unit::Unit;
 pub use work::Work;
@@ -47,22 +49,41 @@ impl Selection {
     }
 }
 
+/// What follows from an op's name alone.
+#[derive(Clone, Copy)]
+struct Named<'p> {
+    unit: Unit,
+    /// The profile's entry, unless it says that the op is native.
+    refused: Option<&'p Sourced<Acceptance>>,
+}
+
+impl<'p> Named<'p> {
+    fn of(name: &str, profile: &'p Profile) -> Named<'p> {
+        let refused = profile.op(name).filter(|known| known.value != Acceptance::Native);
+        Named { unit: Unit::named(name), refused }
+    }
+}
+
 /// Selects every op of a function for a profile. Bodies of other opsets and ops outside of blocks
 /// are included.
 pub fn select(function: &Function, profile: &Profile) -> Selection {
-    let one = |op: &Op| {
-        let unit = Unit::of(function, op);
-        // Most ops of a program are constants, which no profile lists.
-        let known = if op.name == "const" { None } else { profile.op(&op.name) };
-        let refused = known.filter(|k| k.value != Acceptance::Native);
-        Selected {
-            unit,
-            acceptance: refused.map_or(Acceptance::Native, |k| k.value),
-            work: Work::of(function, op, unit),
-            claims: refused.map(|k| k.claims.clone()).unwrap_or_default(),
-        }
-    };
-    Selection { ops: function.ops.iter().map(one).collect() }
+    // Programs have many ops of few names, many of them in runs: each name is looked up once.
+    let mut names: HashMap<&str, Named<'_>> = HashMap::new();
+    let mut ops = Vec::with_capacity(function.ops.len());
+    for run in function.ops.chunk_by(|a, b| a.name == b.name) {
+        let name = run[0].name.as_str();
+        let &mut Named { unit, refused } = names.entry(name).or_insert_with(|| Named::of(name, profile));
+        ops.extend(run.iter().map(|op| {
+            let unit = unit.for_arguments(function, op);
+            Selected {
+                unit,
+                acceptance: refused.map_or(Acceptance::Native, |k| k.value),
+                work: Work::of(function, op, unit),
+                claims: refused.map(|k| k.claims.clone()).unwrap_or_default(),
+            }
+        }));
+    }
+    Selection { ops }
 }
 
 #[cfg(test)]

@@ -31,7 +31,19 @@ pub enum Unit {
 impl Unit {
     /// The unit that runs an op.
     pub fn of(function: &Function, op: &Op) -> Unit {
-        match op.name.as_str() {
+        Unit::named(&op.name).for_arguments(function, op)
+    }
+
+    /// The unit of an op whose name has this unit ([`Unit::named`]): a slice that begins within a
+    /// row is a crop.
+    pub(super) fn for_arguments(self, function: &Function, op: &Op) -> Unit {
+        let slices = self == Unit::Move && op.name.starts_with("slice_by_");
+        if slices && width_offset(function, op) { Unit::Crop } else { self }
+    }
+
+    /// The unit that runs ops of this name, regardless of their arguments.
+    pub(super) fn named(name: &str) -> Unit {
+        match name {
             "const" => Unit::Folded,
             name if name.starts_with("constexpr_") => Unit::Folded,
             "conv" | "conv_transpose" | "linear" | "matmul" | "einsum" => Unit::Mac,
@@ -84,7 +96,6 @@ impl Unit {
             "reduce_sum" | "reduce_mean" | "reduce_max" | "reduce_min" | "reduce_sum_square" | "reduce_l1_norm"
             | "reduce_l2_norm" | "reduce_log_sum" | "reduce_log_sum_exp" | "reduce_prod" | "reduce_argmax"
             | "reduce_argmin" | "cumsum" => Unit::Reduce,
-            "slice_by_size" | "slice_by_index" if width_offset(function, op) => Unit::Crop,
             "slice_by_size"
             | "slice_by_index"
             | "reshape"
