@@ -1,7 +1,9 @@
 //! Matrix products: `out = epilogue(lhs · rhs)`.
 //!
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
-//! operand needs no copy. Sums are fp32 for every element type; the [`Epilogue`] scales, adds a
+//! operand needs no copy. Sums are fp32, except for two large fp16 factors on a processor with
+//! AVX-512 VNNI: these are summed in block floating point, whose error is a fraction of the
+//! rounding to fp16 that the factors have been through (`bfp`). The [`Epilogue`] scales, adds a
 //! bias, accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a
 //! factor is zero.
 //!
@@ -9,8 +11,8 @@
 //! never on the thread count or the load of the pool. Only rows and columns of the result are
 //! divided among threads.
 //!
-//! The microkernels read packed panels of fp32, or of fp16 columns if the instruction set widens
-//! them at no cost. Packing reads any element type with any strides, and the epilogue runs on the
+//! The microkernels read packed panels of fp32, of fp16 columns if the instruction set widens them
+//! at no cost, or of blocks of 16-bit integers. Packing reads any element type with any strides, and the epilogue runs on the
 //! tile while it is in registers. With at most 8 rows or columns no factor is packed: the large
 //! factor is read once, in place. If the packed rows fit the L2 cache, each task packs the columns
 //! that it multiplies, panel by panel, and its tiles prefetch the next panel; otherwise both
@@ -22,6 +24,7 @@
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | blocking for the caches, and tasks for the threads |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
+//! | `bfp` | products of fp16 factors in block floating point |
 //! | `coded` | products with a factor of int4 or int8 codes with scales, or of a palette |
 //! | `prepacked`, `unfold`, `fir` | what convolutions of channels-first images add: rows packed once, columns read from an image, weighted sums of shifted rows |
 //! | `strip`, `gather`, `taps`, `winograd` | the same of channels-last images: columns packed once, rows gathered from an image, weighted sums of pixels, transforms of 3 × 3 filters |
@@ -34,6 +37,9 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
+// For the dot products of AVX-512 VNNI.
+#[cfg(target_arch = "x86_64")]
+mod bfp;
 mod coded;
 mod columns;
 mod dispatch;

@@ -46,6 +46,7 @@ impl<'a> PackedColumns<'a> {
             width: kernels.cols,
             last: (columns % kernels.cols).next_multiple_of(kernels.lanes),
             to: to.as_mut_ptr().cast(),
+            found: std::ptr::null(),
         };
         // SAFETY: the factor was checked, and there is room for whole vectors of columns.
         unsafe { (kernels.pack)(job) };

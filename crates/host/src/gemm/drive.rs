@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use super::error::GemmError;
 use super::finish::{Finish, StridedOutput};
-use super::isa::Kernels;
-use super::pack::{Pack, Prefetch};
+use super::isa::{Format, Kernels};
+use super::pack::{Found, Pack, Prefetch};
 use super::scratch::with_scratch;
 use super::skinny::{Dot, SKINNY, Stream};
 use super::tile::PanelBlock;
@@ -38,6 +38,9 @@ const L2_ROWS: usize = 208 << 10;
 
 /// The least number of multiply-adds of a task.
 const TASK_WORK: usize = 1 << 20;
+
+/// The least rows and columns of a product that is summed in block floating point.
+const LEAST_BLOCKS: usize = 24;
 
 /// Approximate number of elements that a task packs.
 const TASK_PACKS: usize = 32 << 10;
@@ -116,9 +119,31 @@ impl Product<'_> {
                 return unsafe { small.skinny(along, parallel) };
             }
         }
-        let turn = self.out.col != 1 && self.out.row == 1;
+        let product = if self.out.col != 1 && self.out.row == 1 { self.t() } else { self };
         // SAFETY: the caller guarantees it.
-        unsafe { if turn { self.t().packed(parallel) } else { self.packed(parallel) } }
+        unsafe {
+            if product.blocks(parallel)? {
+                return Ok(());
+            }
+            product.packed(parallel)
+        }
+    }
+
+    /// Sums in block floating point, where the processor, the factors and their values allow it;
+    /// otherwise false, and the result is still to be computed.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn blocks(self, parallel: bool) -> Result<bool, GemmError> {
+        let Self { lhs, rhs, m, n, k, .. } = self;
+        let is_half = |factor: &Factor| factor.kind == ElementType::F16 && factor.tables.is_none();
+        let Some(format) = self.kernels.blocks() else { return Ok(false) };
+        if !is_half(&lhs) || !is_half(&rhs) || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
+            return Ok(false);
+        }
+        let found = [Found::default(), Found::default()];
+        // SAFETY: the caller guarantees it.
+        unsafe { self.packed_as(&format, Some(&found), parallel) }
     }
 
     /// A product with few rows on the left: reads the right factor in place.
@@ -141,7 +166,17 @@ impl Product<'_> {
                 (lhs.address.cast::<f32>(), lhs.line as usize)
             } else {
                 let to = x.as_mut_ptr().cast();
-                let job = Pack { factor: lhs, first: 0, lines: m, from: 0, depth: k, width: 1, last: 1, to };
+                let job = Pack {
+                    factor: lhs,
+                    first: 0,
+                    lines: m,
+                    from: 0,
+                    depth: k,
+                    width: 1,
+                    last: 1,
+                    to,
+                    found: std::ptr::null(),
+                };
                 // SAFETY: reads the whole factor, and the scratch has room for it.
                 unsafe { (kernels.pack)(job) };
                 (x.as_ptr(), k)
@@ -174,9 +209,21 @@ impl Product<'_> {
     /// # Safety
     /// As [`Product::run`].
     unsafe fn packed(self, parallel: bool) -> Result<(), GemmError> {
-        let Self { kernels, lhs, rhs, m, n, k, .. } = self;
-        let height = self.packed.unwrap_or_else(|| height(kernels, m));
-        let (blocks, block) = pieces(k, BLOCK_DEPTH, 8);
+        // SAFETY: the caller guarantees it.
+        unsafe { self.packed_as(&self.kernels.format(self.rhs.kind), None, parallel)? };
+        Ok(())
+    }
+
+    /// As [`Product::packed`], with panels of one form. False if packing has `found` a factor for
+    /// which that form is not right: then results are not, but if they accumulate, nothing was
+    /// added.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; the form suits the types of the factors.
+    unsafe fn packed_as(self, format: &Format, found: Option<&[Found; 2]>, parallel: bool) -> Result<bool, GemmError> {
+        let Self { lhs, rhs, m, n, k, .. } = self;
+        let height = self.packed.unwrap_or_else(|| height(format.rows, m));
+        let (blocks, block) = pieces(k, BLOCK_DEPTH, format.step);
         let (deep, depth) = (blocks.div_ceil(BLOCKS_PACKED), block * BLOCKS_PACKED.min(blocks));
         let most = if blocks > 1 { PARTIAL_LINES } else { usize::MAX };
         let lines = (PACKED_ELEMENTS / depth.max(1)).min(most);
@@ -185,25 +232,30 @@ impl Product<'_> {
         // own caches. The rows are not divided then, so there must be columns for all threads; the
         // columns are not divided into chunks either unless partial sums are stored.
         let few = m.div_ceil(height) <= panels_in_l2(height, block);
-        let chunks = |most| pieces(n, most, kernels.cols);
+        let chunks = |most| pieces(n, most, format.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
-        let own = few && !self.packed_columns && (!parallel || whole.1.div_ceil(kernels.cols) >= 4 * pool::threads());
+        // What is added to must not be touched before both factors were looked at.
+        let first = found.filter(|_| self.finish.accumulate);
+        let some = !parallel || whole.1.div_ceil(format.cols) >= 4 * pool::threads();
+        let own = few && some && !self.packed_columns && first.is_none();
         let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
+        if first.is_some() && wide * tall * deep > 1 {
+            return Ok(false);
+        }
         debug_assert!((tall == 1 || !own) && (deep == 1 || !self.packed_columns));
-        let halves = kernels.halves.as_ref().filter(|_| rhs.kind == ElementType::F16);
-        let size = if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() };
         let a_room = match self.packed {
             Some(_) => 0,
             None => rows.min(m.next_multiple_of(height)).saturating_mul(depth),
         };
         let b_room = if own {
-            (pool::threads() + 1).saturating_mul(kernels.cols * block)
+            (pool::threads() + 1).saturating_mul(format.cols * block)
         } else {
-            cols.min(n.next_multiple_of(kernels.cols)).saturating_mul(depth)
+            cols.min(n.next_multiple_of(format.cols)).saturating_mul(depth)
         };
         let waiting = if blocks > 1 { rows * cols } else { 0 };
-        let words = if self.packed_columns { 0 } else { b_room.saturating_mul(size).div_ceil(size_of::<f32>()) };
-        with_scratch([a_room, words, waiting], |[a, b, partial]| {
+        let words = |side: usize, room: usize| format.place(side, room).div_ceil(size_of::<f32>());
+        let rooms = [words(0, a_room), if self.packed_columns { 0 } else { words(1, b_room) }, waiting];
+        with_scratch(rooms, |[a, b, partial]| {
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
             // The chunks of lines and of K that are packed now.
@@ -223,25 +275,30 @@ impl Product<'_> {
                             lines: here_m.clone(),
                             width: height,
                             unit: 1,
-                            pack: kernels.pack,
+                            format,
+                            side: 0,
                             to: Address(a.get().cast()),
-                            size: size_of::<f32>(),
                             room: a_room,
+                            found: found.map(|found| &found[0]),
                         };
                         let right = PackedFactor {
                             factor: rhs,
                             lines: here_n.clone(),
-                            width: kernels.cols,
-                            unit: kernels.lanes,
-                            pack: halves.map_or(kernels.pack, |halves| halves.pack),
+                            width: format.cols,
+                            unit: format.lanes,
+                            format,
+                            side: 1,
                             to: Address(b.get().cast()),
-                            size,
                             room: b_room,
+                            found: found.map(|found| &found[1]),
                         };
                         // SAFETY: the panels have room for these lines and this range of K.
                         unsafe { pack([&left, &right], new, here_k.clone(), parallel) };
+                        if found.is_some_and(|found| !found.iter().all(Found::suits)) {
+                            return false;
+                        }
                         let shape = PanelBlock {
-                            tiles: halves.map_or(kernels.tiles, |halves| halves.tiles),
+                            tiles: format.tiles,
                             depth: 0,
                             done: [0; 2],
                             skipped: if self.packed.is_some() { here_k.start } else { 0 },
@@ -256,7 +313,7 @@ impl Product<'_> {
                                 true => rhs.address.cast::<f32>().wrapping_add(here_n.start * k).cast(),
                                 false => b.get().cast(),
                             },
-                            b_panel: kernels.cols * here_k.len(),
+                            b_panel: format.cols * here_k.len(),
                             partial,
                             first: false,
                             last: false,
@@ -268,19 +325,19 @@ impl Product<'_> {
                         let own = own.then_some(&right);
                         // SAFETY: the panels are packed, except for those that a task packs itself,
                         // and the chunk is inside the output.
-                        unsafe { multiply(kernels, shape, own, here_k, block, k, parallel) };
+                        unsafe { multiply(format, shape, own, here_k, block, k, parallel) };
                     }
                 }
             }
+            found.is_none_or(|found| found.iter().all(Found::suits))
         })
     }
 }
 
 /// Height of the tiles for `m` rows: as many as the registers hold, or one less if that fills the
 /// last tile better, because a tile of few rows is slow.
-fn height(kernels: &Kernels, m: usize) -> usize {
+fn height(most: usize, m: usize) -> usize {
     let missing = |height: usize| m.next_multiple_of(height) - m;
-    let most = kernels.rows;
     if most > 1 && missing(most - 1) < missing(most) { most - 1 } else { most }
 }
 
@@ -306,21 +363,22 @@ impl<T> Address<T> {
 }
 
 /// Lines of a factor, and the panels that they are packed into.
-struct PackedFactor {
+struct PackedFactor<'a> {
     factor: Factor,
     lines: Range<usize>,
     width: usize,
     /// A step along K of the last panel has a multiple of this many elements.
     unit: usize,
-    pack: unsafe fn(Pack),
+    format: &'a Format,
+    /// 0 for rows, 1 for columns.
+    side: usize,
     to: Address<u8>,
-    /// Bytes of an element of the panels.
-    size: usize,
     /// Capacity of the panels in elements.
     room: usize,
+    found: Option<&'a Found>,
 }
 
-impl PackedFactor {
+impl PackedFactor<'_> {
     /// The job of packing at most `lines` lines (whole panels) from `begin` on, over the range `k`,
     /// to element `to` of the panels.
     fn job(&self, begin: usize, lines: usize, k: &Range<usize>, to: usize) -> Pack {
@@ -336,12 +394,13 @@ impl PackedFactor {
             width: self.width,
             last: (lines % self.width).next_multiple_of(self.unit),
             to: self.place(to),
+            found: self.found.map_or(std::ptr::null(), std::ptr::from_ref),
         }
     }
 
     /// The address of element `i` of the panels.
     fn place(&self, i: usize) -> *mut u8 {
-        self.to.get().wrapping_add(i * self.size)
+        self.to.get().wrapping_add(self.format.place(self.side, i))
     }
 }
 
@@ -350,10 +409,10 @@ impl PackedFactor {
 /// # Safety
 /// The lines are inside the factors, and the destinations have room and are accessed by no other
 /// thread.
-unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
+unsafe fn pack(sides: [&PackedFactor<'_>; 2], new: [bool; 2], k: Range<usize>, parallel: bool) {
     // Panels for each task: interleaved panels stay together. Lines that are not contiguous are not
     // interleaved.
-    let group = |side: &PackedFactor| {
+    let group = |side: &PackedFactor<'_>| {
         let most = (TASK_PACKS / (side.width * k.len().max(1))).max(1);
         if side.factor.line != 1 && parallel {
             even(side.lines.len().div_ceil(side.width), most).1
@@ -371,7 +430,7 @@ unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, paral
         let begin = task * lines;
         let job = side.job(begin, lines, &k, begin * k.len());
         // SAFETY: whole panels of the caller; each task has its own.
-        unsafe { (side.pack)(job) };
+        unsafe { (side.format.pack[side.side])(job) };
     });
 }
 
@@ -383,16 +442,16 @@ unsafe fn pack(sides: [&PackedFactor; 2], new: [bool; 2], k: Range<usize>, paral
 /// The panels hold the range `chunk` of `0..k`; the chunk is inside the output, and no other thread
 /// accesses it.
 unsafe fn multiply(
-    kernels: &Kernels,
+    format: &Format,
     shape: PanelBlock<'_>,
-    own: Option<&PackedFactor>,
+    own: Option<&PackedFactor<'_>>,
     chunk: Range<usize>,
     block: usize,
     k: usize,
     parallel: bool,
 ) {
     let (m, n) = shape.size;
-    let (tall, wide) = (m.div_ceil(shape.height), n.div_ceil(kernels.cols));
+    let (tall, wide) = (m.div_ceil(shape.height), n.div_ceil(format.cols));
     let work = m.saturating_mul(n).saturating_mul(chunk.len());
     // If each task packs its panels, small tasks cost nothing and balance the load better.
     let most = if own.is_some() { usize::MAX } else { 8 * pool::threads() };
@@ -414,13 +473,11 @@ unsafe fn multiply(
             let shape = shape.block(from - chunk.start, depth, from == 0, here.end == k);
             match own {
                 // SAFETY: the caller guarantees the panels; each task has its own tiles.
-                None => {
-                    cols.clone().for_each(|j| unsafe { shape.run(kernels, rows.clone(), j, |_| Prefetch::NOTHING) })
-                }
+                None => cols.clone().for_each(|j| unsafe { shape.run(format, rows.clone(), j, |_| Prefetch::NOTHING) }),
                 Some(side) => {
-                    let room = kernels.cols * block;
+                    let room = format.cols * block;
                     let to = room * pool::thread_index().map_or(0, |i| i + 1);
-                    let panel = |j: usize, k: &Range<usize>| side.job(j * kernels.cols, kernels.cols, k, to);
+                    let panel = |j: usize, k: &Range<usize>| side.job(j * format.cols, format.cols, k, to);
                     let shape = shape.panel(side.place(to));
                     for j in cols.clone() {
                         let (j_next, k_next) = if j + 1 < cols.end {
@@ -439,8 +496,8 @@ unsafe fn multiply(
                         // SAFETY: the room belongs to this thread, which runs one task at a time;
                         // the caller guarantees the rest.
                         unsafe {
-                            (side.pack)(panel(j, &here));
-                            shape.run(kernels, rows.clone(), j, ahead);
+                            (format.pack[1])(panel(j, &here));
+                            shape.run(format, rows.clone(), j, ahead);
                         }
                     }
                 }

@@ -23,6 +23,7 @@ use super::skinny::{Dot, Stream};
 use super::strip::StripKernel;
 use super::taps::{PaddedKernel, TapsKernel};
 use super::tile::{PanelBlock, Spot, Tile};
+use super::vector::ElementType;
 use super::winograd::{TilePixelsKernel, TileSumsKernel};
 
 #[cfg(target_arch = "x86_64")]
@@ -32,6 +33,9 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use avx512::Avx512;
 
 /// The kernels of one instruction set.
 ///
@@ -96,6 +100,63 @@ pub(super) struct Halves {
     pub pack: unsafe fn(Pack),
 }
 
+/// The form of the packed panels of a product, and the tiles that read them.
+///
+/// # Safety
+/// As of [`Kernels`].
+#[derive(Clone, Copy)]
+pub(super) struct Format {
+    /// The most rows of a tile (MR).
+    pub rows: usize,
+    /// Columns of a tile (NR).
+    pub cols: usize,
+    /// Columns of a vector.
+    pub lanes: usize,
+    /// As [`Kernels::tiles`].
+    pub tiles: &'static [&'static [Tile]],
+    /// How rows and columns are packed.
+    pub pack: [unsafe fn(Pack); 2],
+    /// Bytes of `unit` elements of a panel of rows, and of one of columns.
+    pub bytes: [usize; 2],
+    /// Elements that a panel holds together.
+    pub unit: usize,
+    /// Blocks along K are multiples of it, except for the last one if `unit` is 1.
+    pub step: usize,
+}
+
+impl Format {
+    /// Bytes of elements of a panel, which are whole units.
+    pub fn place(&self, side: usize, elements: usize) -> usize {
+        (elements / self.unit).saturating_mul(self.bytes[side])
+    }
+}
+
+impl Kernels {
+    /// The panels for columns of this type: fp32, or fp16 for columns that the tiles widen.
+    pub fn format(&self, columns: ElementType) -> Format {
+        let halves = self.halves.as_ref().filter(|_| columns == ElementType::F16);
+        Format {
+            rows: self.rows,
+            cols: self.cols,
+            lanes: self.lanes,
+            tiles: halves.map_or(self.tiles, |halves| halves.tiles),
+            pack: [self.pack, halves.map_or(self.pack, |halves| halves.pack)],
+            bytes: [size_of::<f32>(), if halves.is_some() { size_of::<half::f16>() } else { size_of::<f32>() }],
+            unit: 1,
+            step: 8,
+        }
+    }
+
+    /// The panels of fp16 factors in block floating point, if the processor has the kernels.
+    pub fn blocks(&self) -> Option<Format> {
+        #[cfg(target_arch = "x86_64")]
+        if std::ptr::eq(self, &avx512::KERNELS) && super::bfp::is_supported() {
+            return Some(super::bfp::FORMAT);
+        }
+        None
+    }
+}
+
 impl PanelBlock<'_> {
     /// Computes the tiles of these panels of rows and of panel `j` of columns. `ahead(n)` is what
     /// the `n`-th of them prefetches.
@@ -105,13 +166,13 @@ impl PanelBlock<'_> {
     /// and no other thread accesses the sums and results of the tiles during the call.
     pub unsafe fn run(
         &self,
-        kernels: &Kernels,
+        format: &Format,
         rows: std::ops::Range<usize>,
         j: usize,
         ahead: impl Fn(usize) -> Prefetch,
     ) {
-        let width = kernels.cols.min(self.size.1 - j * kernels.cols);
-        let vectors = width.div_ceil(kernels.lanes);
+        let width = format.cols.min(self.size.1 - j * format.cols);
+        let vectors = width.div_ceil(format.lanes);
         for (done, i) in rows.enumerate() {
             let height = self.height.min(self.size.0 - i * self.height);
             // SAFETY: the caller guarantees it.

@@ -5,6 +5,9 @@
 //! a line, are contiguous in memory, whole vectors are loaded and converted, and in the second case
 //! transposed.
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
 use half::f16;
 
 use super::vector::{Element, ElementType, Factor, Simd};
@@ -25,8 +28,28 @@ pub(super) struct Pack {
     /// Elements of one step of the last panel, if that is not full: its lines, and padding that no
     /// kernel reads.
     pub last: usize,
-    /// The panels: fp32 values, or fp16 values for `halves::pack`.
+    /// The panels: fp32 values, fp16 values for `halves::pack`, blocks for `bfp::pack`.
     pub to: *mut u8,
+    /// Where `bfp::pack` counts what it finds, or null.
+    pub found: *const Found,
+}
+
+/// What packing into blocks of integers found in a factor.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Blocks of a line with a value that is not zero.
+    pub blocks: AtomicUsize,
+    /// Those with one such value, or one beside which the others vanish.
+    pub single: AtomicUsize,
+    /// Those with a value that is not finite.
+    pub special: AtomicUsize,
+}
+
+impl Found {
+    /// Whether sums of integers are right for the factor; otherwise their results must not be used.
+    pub fn suits(&self) -> bool {
+        self.special.load(Relaxed) == 0 && 2 * self.single.load(Relaxed) <= self.blocks.load(Relaxed)
+    }
 }
 
 /// Packs lines of any element type into fp32 panels.
@@ -111,8 +134,41 @@ impl Prefetch {
     }
 
     /// Number of cache lines.
-    pub fn lines(&self) -> usize {
+    fn lines(&self) -> usize {
         self.runs * self.bytes.div_ceil(LINE)
+    }
+
+    /// The same memory in `parts` equal parts, one for each call of [`Parts::some`]: a burst of
+    /// prefetches would overflow the fill buffers and be dropped.
+    #[inline(always)]
+    pub fn by(self, parts: usize) -> Parts {
+        Parts { share: self.lines().div_ceil(parts.max(1)), left: self, asked: 0 }
+    }
+}
+
+/// Memory that is prefetched little by little.
+pub(super) struct Parts {
+    left: Prefetch,
+    /// Cache lines of a part.
+    share: usize,
+    /// Bytes of the current run that were prefetched.
+    asked: usize,
+}
+
+impl Parts {
+    /// Prefetches the next part.
+    #[inline(always)]
+    pub fn some(&mut self, prefetch: impl Fn(*const u8)) {
+        for _ in 0..self.share {
+            if self.left.runs > 0 {
+                prefetch(self.left.at.wrapping_add(self.asked));
+                self.asked += LINE;
+                if self.asked >= self.left.bytes {
+                    self.left.at = self.left.at.wrapping_offset(self.left.pitch);
+                    (self.left.runs, self.asked) = (self.left.runs - 1, 0);
+                }
+            }
+        }
     }
 }
 
@@ -125,11 +181,17 @@ pub(super) fn source<T>(job: &Pack, i: usize, p: usize) -> *const T {
     job.factor.at(job.first + i, job.from + p).cast()
 }
 
+/// The number of lines of panel `q`, and the elements of one step.
+#[inline(always)]
+pub(super) fn panel_lines(job: &Pack, q: usize) -> (usize, usize) {
+    let lines = job.width.min(job.lines - q * job.width);
+    (lines, if lines == job.width { job.width } else { job.last })
+}
+
 /// Panel `q` of elements `P`: the number of its lines, the elements of one step, and its address.
 #[inline(always)]
 pub(super) fn panel<P>(job: &Pack, q: usize) -> (usize, usize, *mut P) {
-    let lines = job.width.min(job.lines - q * job.width);
-    let pitch = if lines == job.width { job.width } else { job.last };
+    let (lines, pitch) = panel_lines(job, q);
     (lines, pitch, job.to.cast::<P>().wrapping_add(q * job.width * job.depth))
 }
 

@@ -71,6 +71,7 @@ impl<'a> Panels<'a> {
                 width: height,
                 last: lines % height,
                 to: to.as_mut_ptr().cast(),
+                found: std::ptr::null(),
             };
             // SAFETY: the lines are inside the factor, and `to` has `lines · depth` values; no step
             // of a panel is padded.

@@ -93,10 +93,13 @@ fn check(
     for r in 0..m {
         for c in 0..n {
             let (mut sum, mut magnitude) = (0f64, 0f64);
-            for d in 0..k {
-                let p = f64::from(l32[layouts[0].at(m, k, r, d)]) * f64::from(r32[layouts[1].at(k, n, d, c)]);
-                sum += p;
-                magnitude += p.abs();
+            let factors = |d: usize| {
+                let at = [layouts[0].at(m, k, r, d), layouts[1].at(k, n, d, c)];
+                (f64::from(l32[at[0]]), f64::from(r32[at[1]]))
+            };
+            for (a, b) in (0..k).map(factors) {
+                sum += a * b;
+                magnitude += (a * b).abs();
             }
             let place = layouts[2].at(m, n, r, c);
             touched[place] = true;
@@ -120,6 +123,9 @@ fn check(
             // At most k roundings of fp32, on terms of this magnitude; then one of fp16 (2^-11, or
             // half of 2^-24).
             let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * factor.abs() + 3.0);
+            if kinds[..2] == [ElementType::F16; 2] && kernels.blocks().is_some() {
+                bound += factor.abs() * blocks_bound((0..k).map(factors));
+            }
             if half || epilogue.round {
                 bound += want.abs() * 2f64.powi(-11) + 2f64.powi(-25);
             }
@@ -134,6 +140,15 @@ fn check(
         assert_eq!(o32[i].to_bits(), before[i].to_bits());
         assert_eq!(o16[i].to_bits(), f16::from_f32(before[i]).to_bits());
     }
+}
+
+/// A bound of the error of sums in block floating point. The integers of a block are within ½ of
+/// values of a norm of at least 32767, so the error of either factor is at most √32 / 2 / 32767 of
+/// the product of the norms.
+fn blocks_bound(factors: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let all: Vec<_> = factors.collect();
+    let norms = |block: &[(f64, f64)]| block.iter().fold((0.0, 0.0), |sums, (a, b)| (sums.0 + a * a, sums.1 + b * b));
+    all.chunks(32).map(norms).map(|(a, b)| (a * b).sqrt() * 32f64.sqrt() / 32766.0).sum()
 }
 
 fn lay() -> impl Strategy<Value = Layout> {
@@ -163,6 +178,119 @@ proptest! {
         let accumulate = accumulate && kinds[2] == ElementType::F32;
         for kernels in isa::all() {
             check(kernels, m, n, k, layouts, kinds, Epilogue { scale, scales, accumulate, round, bias });
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Shapes that are summed in block floating point.
+    #[test]
+    fn fp16_factors_of_whole_blocks(
+        (m, n, blocks) in (20usize..80, 20usize..80, 1usize..6),
+        layouts in [lay(), lay(), lay()],
+        (half, scale, accumulate, round) in (any::<bool>(), prop_oneof![Just(1.0f32), Just(-0.25)], any::<bool>(), any::<bool>()),
+        (bias, scales) in (0..3, 0..3),
+    ) {
+        let (rows, cols) = (values(m, 5), values(n, 6));
+        let bias = [None, Some(Bias::Rows(&rows)), Some(Bias::Cols(&cols))][bias as usize];
+        let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
+        let kinds = [ElementType::F16, ElementType::F16, if half { ElementType::F16 } else { ElementType::F32 }];
+        for kernels in isa::all() {
+            let epilogue = Epilogue { scale, scales, accumulate: accumulate && !half, round, bias };
+            check(kernels, m, n, 32 * blocks, layouts, kinds, epilogue);
+        }
+    }
+}
+
+/// `lhs · rhsᵀ` of fp16 rows, by the best kernels or in fp32.
+fn halves_product(lhs: &[f16], rhs: &[f16], k: usize, blocks: bool, out: &mut [f32], accumulate: bool) {
+    let (m, n) = (lhs.len() / k, rhs.len() / k);
+    let wide: Vec<f32> = lhs.iter().map(|v| v.to_f32()).collect();
+    let l = match blocks {
+        true => Operand::F16(View::row_major(lhs, m, k).unwrap()),
+        false => Operand::F32(View::row_major(&wide, m, k).unwrap()),
+    };
+    let r = Operand::F16(View::row_major(rhs, n, k).unwrap().t());
+    let to = Output::F32(ViewMut::row_major(out, m, n).unwrap());
+    gemm(l, r, to, Epilogue { accumulate, ..Epilogue::default() }).unwrap();
+}
+
+/// Normally distributed values times `scale(i)`.
+fn normal(n: usize, seed: u64, scale: impl Fn(usize) -> f32) -> Vec<f16> {
+    let mut rng = crate::random::Rng::new(seed);
+    (0..n).map(|i| f16::from_f32(rng.normal() as f32 * scale(i))).collect()
+}
+
+#[test]
+fn block_floating_point_adds_little_to_the_rounding_to_fp16() {
+    let (m, n, k) = (64, 96, 768);
+    // Values of one magnitude; rows and blocks of other magnitudes; one value in 64 that is 30 times
+    // as large as the others.
+    let scales: [fn(usize) -> f32; 3] =
+        [|_| 1.0, |i| [1.0, 0.01, 100.0][i / 48 % 3], |i| if i % 64 == 7 { 30.0 } else { 1.0 }];
+    for (case, scale) in scales.into_iter().enumerate() {
+        let (a, b) = (normal(m * k, 1, scale), normal(n * k, 2, |_| 0.02));
+        let mut got = vec![0.0; m * n];
+        halves_product(&a, &b, k, true, &mut got, false);
+        let (mut errors, mut rounding) = (0f64, 0f64);
+        for (i, got) in got.iter().enumerate() {
+            let rows = a[i / n * k..].iter().zip(&b[i % n * k..]).take(k);
+            let want: f64 = rows.map(|(a, b)| a.to_f64() * b.to_f64()).sum();
+            errors += (f64::from(*got) - want).powi(2);
+            rounding += (f16::from_f64(want).to_f64() - want).powi(2);
+        }
+        let ratio = (errors / rounding).sqrt();
+        assert!(ratio < 0.4, "case {case}: {ratio} of the rounding to fp16");
+    }
+}
+
+#[test]
+fn the_largest_sums_of_blocks_fit() {
+    // Equal values have the largest sum for their norms, in every partial sum.
+    let (m, n, k) = (32, 40, 64);
+    for (a, b) in [(65504.0, 65504.0), (65504.0, -65504.0), (6e-8, 6e-8), (1.0, 3e-5), (-0.0, 1.0)] {
+        let (l, r) = (vec![f16::from_f32(a); m * k], vec![f16::from_f32(b); n * k]);
+        let mut got = vec![f32::NAN; m * n];
+        halves_product(&l, &r, k, true, &mut got, false);
+        let want = l[0].to_f64() * r[0].to_f64() * k as f64;
+        for got in got {
+            assert!((f64::from(got) - want).abs() <= want.abs() * 1e-4, "{a} · {b}: {got} is not {want}");
+        }
+    }
+}
+
+#[test]
+fn special_values_and_selections_are_summed_in_fp32() {
+    let (m, n, k) = (48, 56, 64);
+    let plain = normal(m * k, 1, |_| 1.0);
+    let right = normal(n * k, 2, |i| if i % 3 == 0 { 1e-3 } else { 1.0 });
+    let with = |value: f32| {
+        let mut values = plain.clone();
+        values[5 * k + 3] = f16::from_f32(value);
+        values
+    };
+    // A permutation, one value in each block, and the rows of a rotation.
+    let one = |at: fn(usize) -> usize| {
+        let mut values = vec![f16::ZERO; m * k];
+        (0..m).for_each(|i| values[i * k + at(i)] = f16::ONE);
+        values
+    };
+    let lefts = [with(f32::INFINITY), with(f32::NAN), one(|i| (7 * i + 3) % 64), one(|i| i ^ 1)];
+    for (case, left) in lefts.iter().enumerate() {
+        for accumulate in [false, true] {
+            let mut results = [vec![0.25; m * n], vec![0.25; m * n]];
+            for (blocks, result) in [true, false].into_iter().zip(&mut results) {
+                halves_product(left, &right, k, blocks, result, accumulate);
+            }
+            let bits = |i: usize| results[i].iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert!(bits(0) == bits(1), "case {case}");
+            // The same on the right.
+            let mut turned = [vec![0.25; m * n], vec![0.25; m * n]];
+            halves_product(&right, left, k, true, &mut turned[0], accumulate);
+            halves_product(&right, left, k, false, &mut turned[1], accumulate);
+            let bits = |i: usize| turned[i].iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert!(bits(0) == bits(1), "case {case}, on the right");
         }
     }
 }
@@ -256,9 +384,10 @@ fn interleaved_batch() {
     let lhs = Operand::F16(View::row_major(&scores, seq, seq).unwrap());
     gemm_batch(&back, lhs, Operand::F16(view(&k)), out, Epilogue::default()).unwrap();
     for (r, h, d) in [(0, 0, 0), (63, 11, 31), (17, 5, 9)] {
-        let want: f64 =
-            (0..seq).map(|j| scores[h * seq * seq + r * seq + j].to_f64() * k[j * width + h * dim + d].to_f64()).sum();
-        assert!((f64::from(mixed[r * width + h * dim + d]) - want).abs() < 1e-4);
+        let factors =
+            (0..seq).map(|j| (scores[h * seq * seq + r * seq + j].to_f64(), k[j * width + h * dim + d].to_f64()));
+        let want: f64 = factors.clone().map(|(a, b)| a * b).sum();
+        assert!((f64::from(mixed[r * width + h * dim + d]) - want).abs() < 1e-4 + blocks_bound(factors));
     }
     assert!(mixed.iter().all(|v| v.is_finite()));
 }

@@ -2,7 +2,7 @@
 //! epilogue.
 
 use super::finish::{Finish, Store, StridedOutput, finish};
-use super::pack::{LINE, Prefetch};
+use super::pack::Prefetch;
 use super::vector::{Element, Simd};
 
 /// Steps along K between two prefetches.
@@ -85,27 +85,15 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
     full: usize,
 ) {
     let width = N * S::LANES;
-    let (row, col) = (block.corner.0 + spot.i * block.height, block.corner.1 + spot.j * full);
     // SAFETY: the panels hold `depth` steps of `M` and of `width` values.
-    let mut sums = unsafe {
+    let sums = unsafe {
         let a = block.a.add(spot.i * block.a_panel + (block.skipped + block.done[0]) * M);
         let b = block.b.cast::<C>().add(spot.j * block.b_panel + block.done[1] * width);
         let mut sums = [[S::splat(0.0); N]; M];
-        let (mut ahead, mut asked) = (spot.ahead, 0);
-        // Spread evenly over the tile: a burst of prefetches would overflow the fill buffers and be
-        // dropped.
-        let share = ahead.lines().div_ceil((block.depth / PREFETCH_INTERVAL).max(1));
+        let mut ahead = spot.ahead.by(block.depth / PREFETCH_INTERVAL);
         let mut p = 0;
         while p < block.depth {
-            for _ in 0..share {
-                if ahead.runs > 0 {
-                    S::prefetch(ahead.at.wrapping_add(asked));
-                    asked += LINE;
-                    if asked >= ahead.bytes {
-                        (ahead.at, ahead.runs, asked) = (ahead.at.wrapping_offset(ahead.pitch), ahead.runs - 1, 0);
-                    }
-                }
-            }
+            ahead.some(|at| S::prefetch(at));
             let end = block.depth.min(p + PREFETCH_INTERVAL);
             while p < end {
                 let mut line = [S::splat(0.0); N];
@@ -118,6 +106,23 @@ pub(super) unsafe fn tile<S: Simd, C: Element, const M: usize, const N: usize>(
         }
         sums
     };
+    // SAFETY: the caller guarantees it.
+    unsafe { complete::<S, M, N>(block, spot, full, sums) };
+}
+
+/// Adds the sums of a block to those of earlier ones, and stores them as partial sums or results.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+pub(super) unsafe fn complete<S: Simd, const M: usize, const N: usize>(
+    block: &PanelBlock<'_>,
+    spot: Spot,
+    full: usize,
+    mut sums: [[S::V; N]; M],
+) {
+    let width = N * S::LANES;
+    let (row, col) = (block.corner.0 + spot.i * block.height, block.corner.1 + spot.j * full);
     if !(block.first && block.last) {
         let tiles = block.size.0.div_ceil(block.height);
         // SAFETY: there is room for the sums of all full tiles, and this task owns these.

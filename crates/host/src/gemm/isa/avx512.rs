@@ -14,7 +14,7 @@ use crate::simd;
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
 #[derive(Clone, Copy)]
-pub(super) struct Avx512;
+pub(in crate::gemm) struct Avx512;
 
 #[inline(always)]
 fn mask(n: usize) -> u16 {
