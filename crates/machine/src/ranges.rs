@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use ferrane_mil::{Arg, Constant, DataType, Op, Type, ValueId, Weights};
 
 use crate::options::InputBounds;
+use crate::select::Unit;
 use crate::view::FunctionView;
 
 /// An interval of values, both ends included.
@@ -120,8 +121,8 @@ impl Ranges {
             let range = given.map_or_else(|| of_type(&value.ty), |b| Range::new(b.low.into(), b.high.into()));
             ranges.set(input, range);
         }
-        for (_, op) in view.ops() {
-            if op.name != "const" {
+        for (id, op) in view.ops() {
+            if view.selection.unit(id) != Some(Unit::Folded) {
                 ranges.op(view, weights, op);
             }
         }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use ferrane_mil::{Arg, BlockId, Constant, DataType, Dim, Function, Op, OpId, Type, ValueDef, ValueId};
 
 use crate::profile::Profile;
-use crate::select::{Selection, select};
+use crate::select::{Selection, Unit, select};
 
 /// The active body of a function, indexed for rules.
 pub(crate) struct FunctionView<'a> {
@@ -70,12 +70,17 @@ impl<'a> FunctionView<'a> {
         if let Some((_, root)) = function.bodies.first() {
             walk(function, *root, &mut order);
         }
-        let mut named: BTreeMap<&str, Vec<OpId>> = BTreeMap::new();
-        // Runs of constants, which are most ops, are looked up once.
-        for run in order.chunk_by(|a, b| function.op(*a).name == function.op(*b).name) {
-            named.entry(&function.op(run[0]).name).or_default().extend_from_slice(run);
-        }
         let (selection, users) = (select(function, profile), OnceLock::new());
+        let mut lists: Vec<Vec<OpId>> = Vec::new();
+        for &op in &order {
+            let number = selection.name_number(op);
+            if number >= lists.len() {
+                lists.resize_with(number + 1, Vec::new);
+            }
+            lists[number].push(op);
+        }
+        let named = lists.into_iter().filter_map(|ops| Some((function.op(*ops.first()?).name.as_str(), ops)));
+        let named = named.collect();
         FunctionView { index, function, selection, order, named, users }
     }
 
@@ -202,7 +207,8 @@ impl<'a> FunctionView<'a> {
     /// True for a value known at compile time: a constant, or the result of a `constexpr_*` of
     /// constants.
     pub fn constant(&self, value: ValueId) -> bool {
-        self.def(value).is_some_and(|(_, op)| op.name == "const" || op.name.starts_with("constexpr_"))
+        let ValueDef::Op(op, _) = self.function.value(value).def else { return false };
+        self.selection.unit(op) == Some(Unit::Folded)
     }
 
     /// True for an argument known at compile time.

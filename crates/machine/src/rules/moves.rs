@@ -6,7 +6,8 @@ use ferrane_mil::{Op, ValueId};
 use super::rule::{Context, Rule};
 use crate::finding::Effect;
 use crate::findings::Findings;
-use crate::view::FunctionView;
+use crate::select::Unit;
+use crate::view::{FunctionView, width};
 
 /// The value that `value` is a slice of along the last axis, and whether the slice begins after 0.
 /// Looks through products with constants and similar ops, which a rotation puts between slice and
@@ -18,8 +19,7 @@ fn width_slice(view: &FunctionView<'_>, value: ValueId) -> Option<(ValueId, bool
         match op.name.as_str() {
             "slice_by_size" | "slice_by_index" => {
                 let x = view.arg(op, "x")?;
-                let whole = *view.ty(x).shape()?.last()?;
-                let part = *view.result(op)?.last()?;
+                let (whole, part) = (width(view.ty(x))?, width(view.ty(*op.outputs.first()?))?);
                 let begin = *view.ints(op, "begin")?.last()?;
                 // A negative index counts from the end.
                 return (part < whole).then_some((x, begin != 0));
@@ -85,8 +85,8 @@ pub(super) const CONCAT_SLICES: Rule = Rule {
         for view in cx.functions.iter().filter(|_| wrong.value) {
             for (id, op) in view.named("concat") {
                 let direct = |v: &&ValueId| {
-                    let slice = view.def(**v).is_some_and(|(_, o)| o.name.starts_with("slice_by_"));
-                    slice && width_slice(view, **v).is_some_and(|(_, behind)| behind)
+                    let crop = view.def(**v).is_some_and(|(id, _)| view.selection.unit(id) == Some(Unit::Crop));
+                    crop && width_slice(view, **v).is_some_and(|(_, behind)| behind)
                 };
                 let count = view.list(op, "values").iter().filter(direct).count();
                 if count > 1 {

@@ -195,14 +195,14 @@ pub(super) const FLAT: Rule = Rule {
         let most = &cx.profile.max_flat_elements;
         for view in cx.functions.iter().filter(|_| most.value.0.is_some()) {
             for (id, op) in view.ops() {
-                let elementwise = view.selection.get(id).is_some_and(|s| matches!(s.unit, Unit::Planar | Unit::Table));
-                if !elementwise {
+                if !matches!(view.selection.unit(id), Some(Unit::Planar | Unit::Table)) {
                     continue;
                 }
-                let Some(shape) = view.result(op) else { continue };
-                let (longest, all) =
-                    (shape.iter().copied().max().unwrap_or(1), view.ty(op.outputs[0]).elements().unwrap_or(0));
-                if longest == all && most.value.exceeded_by(all) {
+                let elements = |v: &ValueId| view.ty(*v).elements();
+                let Some(all) = op.outputs.first().and_then(elements).filter(|n| most.value.exceeded_by(*n)) else {
+                    continue;
+                };
+                if view.result(op).is_some_and(|shape| shape.iter().copied().max().unwrap_or(1) == all) {
                     out.op(view, id, format!("`{}` over {all} elements on one axis", op.name)).claims(&most.claims);
                 }
             }

@@ -35,12 +35,28 @@ pub struct Selected {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Selection {
     ops: Vec<Selected>,
+    /// The unit of each op once more: a look at them all stays in the caches.
+    #[serde(skip)]
+    units: Vec<Unit>,
+    /// A number for the name of each op, from 0 without gaps.
+    #[serde(skip)]
+    names: Vec<u32>,
 }
 
 impl Selection {
     /// The selection for an op.
     pub fn get(&self, op: OpId) -> Option<&Selected> {
         self.ops.get(op.index())
+    }
+
+    /// The unit of an op.
+    pub fn unit(&self, op: OpId) -> Option<Unit> {
+        self.units.get(op.index()).copied()
+    }
+
+    /// A number for the name of an op; names have numbers from 0 without gaps.
+    pub(crate) fn name_number(&self, op: OpId) -> usize {
+        self.names.get(op.index()).map_or(0, |number| *number as usize)
     }
 
     /// All selections with their ops, sorted by [`OpId`].
@@ -52,15 +68,16 @@ impl Selection {
 /// What follows from an op's name alone.
 #[derive(Clone, Copy)]
 struct Named<'p> {
+    number: u32,
     unit: Unit,
     /// The profile's entry, unless it says that the op is native.
     refused: Option<&'p Sourced<Acceptance>>,
 }
 
 impl<'p> Named<'p> {
-    fn of(name: &str, profile: &'p Profile) -> Named<'p> {
+    fn of(name: &str, number: usize, profile: &'p Profile) -> Named<'p> {
         let refused = profile.op(name).filter(|known| known.value != Acceptance::Native);
-        Named { unit: Unit::named(name), refused }
+        Named { number: number as u32, unit: Unit::named(name), refused }
     }
 }
 
@@ -69,21 +86,29 @@ impl<'p> Named<'p> {
 pub fn select(function: &Function, profile: &Profile) -> Selection {
     // Programs have many ops of few names, many of them in runs: each name is looked up once.
     let mut names: HashMap<&str, Named<'_>> = HashMap::new();
-    let mut ops = Vec::with_capacity(function.ops.len());
+    let count = function.ops.len();
+    let (mut ops, mut units, mut numbers) =
+        (Vec::with_capacity(count), Vec::with_capacity(count), Vec::with_capacity(count));
     for run in function.ops.chunk_by(|a, b| a.name == b.name) {
         let name = run[0].name.as_str();
-        let &mut Named { unit, refused } = names.entry(name).or_insert_with(|| Named::of(name, profile));
-        ops.extend(run.iter().map(|op| {
+        let number = names.len();
+        let &mut Named { number, unit, refused } =
+            names.entry(name).or_insert_with(|| Named::of(name, number, profile));
+        for op in run {
             let unit = unit.for_arguments(function, op);
-            Selected {
+            // An op that comes later may be folded, too.
+            let folded = |op: OpId| units.get(op.index()).is_none_or(|unit| *unit == Unit::Folded);
+            ops.push(Selected {
                 unit,
                 acceptance: refused.map_or(Acceptance::Native, |k| k.value),
-                work: Work::of(function, op, unit),
+                work: Work::with(function, op, unit, folded),
                 claims: refused.map(|k| k.claims.clone()).unwrap_or_default(),
-            }
-        }));
+            });
+            units.push(unit);
+            numbers.push(number);
+        }
     }
-    Selection { ops }
+    Selection { ops, units, names: numbers }
 }
 
 #[cfg(test)]

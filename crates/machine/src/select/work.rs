@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrane_mil::{Arg, DataType, Function, Op, Type, ValueId};
+use ferrane_mil::{Arg, DataType, Function, Op, OpId, Type, ValueDef, ValueId};
 use serde::Serialize;
 
 use super::Unit;
@@ -26,26 +26,38 @@ pub struct Work {
 impl Work {
     /// The work of an op on a unit.
     pub fn of(function: &Function, op: &Op, unit: Unit) -> Work {
+        Work::with(function, op, unit, |_| true)
+    }
+
+    /// As [`Work::of`]; `folded` is true for the ops on [`Unit::Folded`], at least.
+    pub(super) fn with(function: &Function, op: &Op, unit: Unit, folded: impl Fn(OpId) -> bool) -> Work {
         if unit == Unit::Folded {
             return Work::default();
         }
         let (mut weights, mut read) = (0u64, 0u64);
         for id in op.operands() {
-            match Work::stored(function, id) {
+            let value = function.value(id);
+            let stored = match value.def {
+                ValueDef::Op(op, _) if folded(op) => Work::stored(function, id),
+                _ => None,
+            };
+            match stored {
                 Some(bytes) => weights = weights.saturating_add(bytes),
-                None => read = read.saturating_add(bytes(&function.value(id).ty)),
+                None => read = read.saturating_add(bytes(&value.ty)),
             }
         }
         let sum =
             |f: fn(&Type) -> u64| op.outputs.iter().map(|&v| f(&function.value(v).ty)).fold(0, u64::saturating_add);
-        Work { macs: macs(function, op), elements: sum(elements), weights, read, written: sum(bytes) }
+        let multiplies = matches!(unit, Unit::Mac | Unit::Composite);
+        let macs = if multiplies { macs(function, op) } else { 0 };
+        Work { macs, elements: sum(elements), weights, read, written: sum(bytes) }
     }
 
     /// Bytes of a value known at compile time: a constant, or the result of a `constexpr_*` of
     /// constants.
     pub(crate) fn stored(function: &Function, id: ValueId) -> Option<u64> {
         let value = function.value(id);
-        let ferrane_mil::ValueDef::Op(op, _) = value.def else { return None };
+        let ValueDef::Op(op, _) = value.def else { return None };
         let op = function.op(op);
         match op.name.as_str() {
             "const" => Some(bytes(&value.ty)),
