@@ -108,7 +108,9 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
         ("null", Value::Null) | ("boolean", Value::Bool(_)) => true,
         ("integer", Value::Number(n)) => {
             let (least, most) = (schema["minimum"].as_i64().unwrap(), schema["maximum"].as_i64().unwrap());
-            n.as_i64().is_some_and(|n| (least..=most).contains(&n))
+            // `-0` is an integer that is read as a float.
+            let found = n.as_f64().filter(|n| n.fract() == 0.0).map(|n| n as i64);
+            found.is_some_and(|n| (least..=most).contains(&n))
         }
         ("string", Value::String(text)) => between(text.chars().count(), "minLength", "maxLength"),
         ("array", Value::Array(items)) => {
