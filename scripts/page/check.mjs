@@ -1,6 +1,6 @@
-// Opens pages of `ferrane check --html` in a headless Chromium and checks what a browser makes of them: no error and no
-// refusal by the page's own policy, no request, time until the network is drawn, frames while it is moved, search, keys, the
-// details of an op. With a folder it also takes pictures.
+// Opens pages of `ferrane check --html` and `ferrane watch --html` in a headless Chromium and checks what a browser makes of
+// them: no error and no refusal by the page's own policy, no request, time until it is drawn. Of a network: frames while it is
+// moved, search, keys, the details of an op; of a run: the curves, zooming, samples. With a folder it also takes pictures.
 //
 //   npm install playwright-core
 //   node scripts/page/check.mjs [--shots DIR] [--chromium /usr/bin/chromium] report.html…
@@ -40,19 +40,74 @@ for (const file of files) {
   const opened = Date.now() - begun;
   const shot = async (name) => shots && page.screenshot({ path: join(shots, basename(file, ".html") + "-" + name + ".png") });
   await shot("home");
+  if (await page.evaluate(() => typeof RUN !== "undefined")) {
+    await run(page, wrong, shot);
+    report(file, opened, wrong);
+    await page.close();
+    continue;
+  }
   const nodes = await page.evaluate(() => data.graphs.reduce((n, g) => n + g.nodes.length, 0));
   const frames = nodes ? await page.evaluate(moved) : { median: 0, worst: 0 };
   if (nodes) wrong.push(...(await page.evaluate(drawn)));
   if (nodes && shots) await pictures(page, shot);
-  if (opened > 2000) wrong.push(`it took ${opened} ms to open`);
-  console.log(`${basename(file)}: ${nodes} nodes, open after ${opened} ms, frames ${frames.median.toFixed(1)} ms, worst ${frames.worst.toFixed(1)} ms`);
-  wrong.forEach((text) => console.log("  " + text));
-  failed ||= wrong.length > 0;
+  report(file, opened, wrong, `, ${nodes} nodes, frames ${frames.median.toFixed(1)} ms, worst ${frames.worst.toFixed(1)} ms`);
   await page.close();
 }
 await context.close();
 rmSync(profile, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);
+
+function report(file, opened, wrong, more = "") {
+  if (opened > 2000) wrong.push(`it took ${opened} ms to open`);
+  console.log(`${basename(file)}: open after ${opened} ms${more}`);
+  wrong.forEach((text) => console.log("  " + text));
+  failed ||= wrong.length > 0;
+}
+
+// What must hold for the page of a run.
+async function run(page, wrong, shot) {
+  const state = () => page.evaluate(() => ({
+    lines: [...document.querySelectorAll(".line")].map((line) => line.getAttribute("d").length),
+    range: shown,
+    whole: WHOLE,
+    text: document.getElementById("text").textContent,
+  }));
+  const settle = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  const begun = await state();
+  if (!begun.lines.length || begun.lines.some((length) => length === 0)) wrong.push("a curve is not drawn");
+  const box = await page.locator("svg").first().boundingBox();
+  const y = box.y + box.height / 2;
+  await page.mouse.move(box.x + box.width * 0.4, y);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.7, y, { steps: 5 });
+  await settle();
+  await shot("drag");
+  await page.mouse.up();
+  await settle();
+  const near = await state();
+  const [from, to] = near.range;
+  if (!(from > begun.whole[0] && to < begun.whole[1] && from < to)) wrong.push(`dragging does not zoom: ${near.range}`);
+  await shot("near");
+  await page.mouse.dblclick(box.x + box.width / 2, y);
+  await settle();
+  if (String((await state()).range) !== String(begun.whole)) wrong.push("a double click does not show everything");
+  if (await page.locator("#samples").isVisible()) {
+    if ((await page.evaluate(() => RUN.samples.length)) > 1) {
+      await page.click("#earlier");
+      if ((await state()).text === begun.text) wrong.push("there is no earlier sample");
+    }
+  }
+  await page.check("#logarithmic");
+  await page.click("#theme");
+  await settle();
+  await shot("dark");
+  await page.click("#theme");
+  await page.uncheck("#logarithmic");
+  await page.setViewportSize({ width: 480, height: 900 });
+  await settle();
+  if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) wrong.push("it is wider than a small window");
+  await shot("small");
+}
 
 // The time of drawing while the network is moved: near, and as a whole.
 async function moved() {

@@ -329,7 +329,7 @@ pub struct Train {
     /// Seed of the initial weights and of the sampler.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
-    /// Folder of the run, with checkpoints, metrics.jsonl and loss.svg.
+    /// Folder of the run, with checkpoints, metrics.jsonl, loss.svg and report.html.
     #[arg(long, value_name = "DIR", default_value = "runs/default")]
     pub out: PathBuf,
     /// Continue from the latest checkpoint in --out; options that are not given are the run's.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ferrane::train::watch::{RunView, Tail};
+use ferrane::train::watch::{RunView, Tail, run_page};
 use ratatui::backend::TestBackend;
 use ratatui::text::Span;
 
@@ -28,8 +28,15 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// Shows a run until the user quits, or once.
 pub fn run(args: Watch) -> Result<()> {
+    if let Some(path) = &args.html {
+        let file = metrics_of(&args.run)?;
+        let page = run_page(&args.run).map_err(|e| files::failed(&file, e))?;
+        return files::replace(path, page.html().as_bytes());
+    }
     if !args.once && !std::io::stdout().is_terminal() {
-        return Err(Error::new("standard output is not a terminal; `ferrane watch --once` prints one picture as text"));
+        return Err(Error::new(
+            "standard output is not a terminal; `ferrane watch --once` prints one picture as text, `--html` writes a page",
+        ));
     }
     let file = metrics_of(&args.run)?;
     let peak = args.machine.as_deref().map(peak).transpose()?;

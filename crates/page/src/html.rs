@@ -15,36 +15,50 @@ const SCRIPTS: [&str; 3] =
 impl NetworkPage<'_> {
     /// The page, complete HTML.
     pub fn html(&self) -> String {
-        let script = format!("\"use strict\";\n{}", SCRIPTS.concat());
-        let policy =
-            format!("default-src 'none'; style-src '{}'; script-src '{}'; img-src data:", hash(STYLE), hash(&script));
-        let title = escape_xml(&self.title);
-        let data = embedded(&self.json());
-        let parts = [
-            ("{{policy}}", policy.as_str()),
-            ("{{title}}", &title),
-            ("{{style}}", STYLE),
-            ("{{data}}", &data),
-            ("{{script}}", &script),
-        ];
-        let mut page = String::with_capacity(PAGE.len() + STYLE.len() + script.len() + data.len());
-        // One walk over the template: what is inserted is not searched for further marks.
-        let mut rest = PAGE;
-        while let Some(at) = rest.find("{{") {
-            let (before, from) = rest.split_at(at);
-            page += before;
-            match parts.iter().find(|(mark, _)| from.starts_with(mark)) {
-                Some((mark, text)) => {
-                    page += text;
-                    rest = &from[mark.len()..];
-                }
-                None => {
-                    page += "{{";
-                    rest = &from[2..];
-                }
+        fill(PAGE, STYLE, &SCRIPTS.concat(), &self.title, &self.json())
+    }
+}
+
+/// A page: the template with its policy, title, style, data and script.
+pub(crate) fn fill(template: &str, style: &str, script: &str, title: &str, data: &Value) -> String {
+    let script = format!("\"use strict\";\n{script}");
+    let policy =
+        format!("default-src 'none'; style-src '{}'; script-src '{}'; img-src data:", hash(style), hash(&script));
+    let (title, data) = (escape_xml(title), embedded(data));
+    let parts = [
+        ("{{policy}}", policy.as_str()),
+        ("{{title}}", &title),
+        ("{{style}}", style),
+        ("{{data}}", &data),
+        ("{{script}}", &script),
+    ];
+    let mut page = String::with_capacity(template.len() + style.len() + script.len() + data.len());
+    // One walk over the template: what is inserted is not searched for further marks.
+    let mut rest = template;
+    while let Some(at) = rest.find("{{") {
+        let (before, from) = rest.split_at(at);
+        page += before;
+        match parts.iter().find(|(mark, _)| from.starts_with(mark)) {
+            Some((mark, text)) => {
+                page += text;
+                rest = &from[mark.len()..];
+            }
+            None => {
+                page += "{{";
+                rest = &from[2..];
             }
         }
-        page + rest
+    }
+    page + rest
+}
+
+/// Checks that the parts of a page can stand in their elements.
+#[cfg(test)]
+pub(crate) fn check_parts(template: &str, style: &str, scripts: &[&str]) {
+    assert!(!style.contains("</"), "the style ends its element");
+    assert!(scripts.iter().all(|s| !s.contains("</script") && !s.contains("<!--")), "the script ends its element");
+    for mark in ["{{policy}}", "{{title}}", "{{style}}", "{{data}}", "{{script}}"] {
+        assert!(template.contains(mark), "{mark}");
     }
 }
 
@@ -92,10 +106,6 @@ mod tests {
 
     #[test]
     fn the_parts_fit_into_elements() {
-        assert!(!STYLE.contains("</"), "the style ends its element");
-        assert!(SCRIPTS.iter().all(|s| !s.contains("</script") && !s.contains("<!--")), "the script ends its element");
-        for mark in ["{{policy}}", "{{title}}", "{{style}}", "{{data}}", "{{script}}"] {
-            assert!(PAGE.contains(mark), "{mark}");
-        }
+        check_parts(PAGE, STYLE, &SCRIPTS);
     }
 }

@@ -1,10 +1,12 @@
-//! A network as one HTML page, for the question why a model is not on the Neural Engine.
+//! Networks and training runs as HTML pages, each in one file.
 //!
+//! A network's page is for the question why a model is not on the Neural Engine.
 //! [`NetworkPage`] collects what is known about a program: findings, placements, predicted costs,
 //! errors of an audit. [`NetworkPage::html`] writes a page that shows it on the graph of the
-//! program, and next to it what stands in the way, grouped by cause, and what to change first. The
-//! page is one file: it loads nothing, and its policy (`Content-Security-Policy`) allows only its
-//! own script and style, by their hashes. [`NetworkPage::json`] is the data that it shows.
+//! program, and next to it what stands in the way, grouped by cause, and what to change first.
+//! [`NetworkPage::json`] is the data that it shows. [`RunPage`] is a training run, with its curves.
+//! A page loads nothing, and its policy (`Content-Security-Policy`) allows only its own script and
+//! style, by their hashes.
 //!
 //! ```
 //! use ferrane_machine::Profile;
@@ -33,6 +35,7 @@
 //! | `layout` | where their nodes are drawn |
 //! | `data` | nodes, findings and totals as JSON |
 //! | `causes` | what stands in the way, and what to change first |
+//! | `run` | training runs |
 //! | `html` | the page around the data; its parts are the folder `assets` |
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
@@ -44,6 +47,9 @@ mod graph;
 mod html;
 mod layout;
 mod literal;
+mod run;
+
+pub use run::{Curve, Facts, PageLine, RunPage};
 
 use std::collections::HashMap;
 

@@ -15,6 +15,7 @@
 mod control;
 mod event;
 mod options;
+mod report;
 
 use options::changes;
 
@@ -34,7 +35,7 @@ use ferrane_llm::weights::{self, Weights};
 use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
 use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::metrics::timeline::{SpanKind, Tracer};
-use crate::metrics::{self, Efficiency, EngineMemory, Flops, JsonLines, Meter, Record, Sink, Timeline, finite};
+use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, Meter, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{Engine, StepError};
 
@@ -331,8 +332,9 @@ impl Run {
         &self.state
     }
 
-    /// Trains until the last update, then validates, saves, and draws `loss.svg`. If `stop` is set,
-    /// it finishes the current micro-step, discards the unfinished update, and saves.
+    /// Trains until the last update, then validates, saves, writes `report.html` and draws
+    /// `loss.svg`. If `stop` is set, it finishes the current micro-step, discards the unfinished
+    /// update, saves, and writes `report.html`.
     ///
     /// # Errors
     /// [`Error::Step`] if the engine fails (all complete updates are saved), [`Error::Diverged`],
@@ -360,6 +362,7 @@ impl Run {
         let stopped = result?;
         self.save(events)?;
         self.efficiency.wall += begun.elapsed().as_secs_f64();
+        self.report(events);
         if !stopped {
             self.plot(events);
         } else {
@@ -587,18 +590,6 @@ impl Run {
         self.saved = Some((step, path.clone()));
         self.emit(&Event::Saved { path, step }, events);
         Ok(())
-    }
-
-    fn plot(&self, events: &mut dyn FnMut(&Event)) {
-        let root = self.store.root();
-        let model = self.state.options["model"].as_str().unwrap_or("loss");
-        let title = format!("{model}, {} updates", self.state.step);
-        let drawn = metrics::read(&root.join("metrics.jsonl"))
-            .map_err(|e| e.to_string())
-            .and_then(|r| metrics::plot::svg(&root.join("loss.svg"), &title, &r).map_err(|e| e.to_string()));
-        if let Err(error) = drawn {
-            events(&Event::Warning { text: format!("loss.svg could not be drawn: {error}") });
-        }
     }
 }
 

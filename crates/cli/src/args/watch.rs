@@ -12,6 +12,7 @@ use super::whole;
 Examples:
   ferrane watch runs/a              follow a run that trains, or look at one that has ended
   ferrane watch runs/a --once       print one picture as text
+  ferrane watch runs/a --html a.html   write a page, also while the run trains
 
 The keys are listed by `?`, and in docs/watch.md.")]
 pub struct Watch {
@@ -21,6 +22,9 @@ pub struct Watch {
     /// Print one picture as text instead of taking the terminal.
     #[arg(long)]
     pub once: bool,
+    /// Write a page with zoomable curves, samples and settings instead, in one file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "machine"])]
+    pub html: Option<PathBuf>,
     /// Columns of the picture [default: $COLUMNS, or 120].
     #[arg(long, value_name = "N", requires = "once", value_parser = RangedU64ValueParser::<u16>::new().range(1..=500))]
     pub width: Option<u16>,

@@ -214,8 +214,8 @@ impl Show {
             line(format_args!("\n{}\n", sample.trim()))?;
         }
         let file = |name: &str| out.join(name).display().to_string();
-        let (curve, numbers) = (file("loss.svg"), file("metrics.jsonl"));
-        line(format_args!("curve {curve}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
+        let (page, numbers) = (file("report.html"), file("metrics.jsonl"));
+        line(format_args!("report {page}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
         let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
         line(format_args!("next: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))

@@ -100,7 +100,7 @@ fn the_embedded_default_in_small() {
     let place = Place::new();
     let run = place.run("train --steps 2 --accum 1 --seq 32 --eval-windows 2").ok();
     assert!(run.err.contains("data    embedded stories:"), "{}", run.err);
-    assert!(run.out.contains("validation loss") && run.out.contains("runs/default/loss.svg"), "{}", run.out);
+    assert!(run.out.contains("validation loss") && run.out.contains("runs/default/report.html"), "{}", run.out);
     assert!(place.read("runs/default/stories.txt").len() >= 900_000);
     let said = run.out.lines().find_map(|l| l.strip_prefix("next: ")).unwrap();
     let out = place.shell(said).ok();

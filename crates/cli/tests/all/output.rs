@@ -66,10 +66,11 @@ fn a_run_without_a_terminal_prints_plain_lines_and_leaves_its_files() {
         assert!(run.err.contains(words), "no `{words}` in {}", run.err);
     }
     assert!(!run.err.contains('\u{1b}') && !run.err.contains('\r'), "no control characters: {:?}", run.err);
-    for words in ["GFLOP/s", "device forward", "weight gradients", "optimizer", "validation loss", "run/loss.svg"] {
+    for words in ["GFLOP/s", "device forward", "weight gradients", "optimizer", "validation loss", "run/report.html"] {
         assert!(run.out.contains(words), "no `{words}` in {}", run.out);
     }
     assert!(String::from_utf8(place.read("run/loss.svg")).unwrap().starts_with("<svg"));
+    assert!(String::from_utf8(place.read("run/report.html")).unwrap().contains("\"validation loss"));
     let steps: Vec<_> = place.metrics("run").iter().map(|l| l["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [1, 2, 3]);
     // Without a tokenizer there is no sample, and the next command says that it needs one.

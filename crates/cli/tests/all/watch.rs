@@ -35,6 +35,23 @@ fn a_picture_of_a_run_as_text() {
 }
 
 #[test]
+fn a_page_of_a_run() {
+    let place = Place::new();
+    let line = "train --model tiny --data text.txt --steps 3 --accum 1 --seq 16 --eval-windows 2 --sample-every 1";
+    place.run(&format!("{line} --out run")).ok();
+    place.run("watch run --html page.html").ok();
+    let page = |name: &str| String::from_utf8(place.read(name)).unwrap();
+    let (own, again) = (page("run/report.html"), page("page.html"));
+    for words in ["<!DOCTYPE html>", "\"Gradient norm\"", "step-000003", "\"accum\"", "sample after update 2"] {
+        assert!(own.contains(words) && again.contains(words), "no `{words}`");
+    }
+    place.run("watch run/metrics.jsonl --html page.html --once").refused(2, &["--once"]);
+    place.run("watch nothing --html page.html").refused(1, &["nothing: no run is here"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.run("watch empty --html page.html").refused(1, &["empty/metrics.jsonl"]);
+}
+
+#[test]
 fn what_cannot_be_watched() {
     let place = Place::new();
     place.run("watch").refused(1, &["standard output is not a terminal", "ferrane watch --once"]);

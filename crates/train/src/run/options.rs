@@ -31,7 +31,7 @@ pub struct RunOptions {
     pub weight_decay: f64,
     /// Seed of the initial weights and of the sampler.
     pub seed: u64,
-    /// The run's folder: checkpoints, `metrics.jsonl`, `loss.svg`.
+    /// The run's folder: checkpoints, `metrics.jsonl`, `loss.svg`, `report.html`.
     pub out: PathBuf,
     /// Number of updates between validations; 0: only at the end.
     pub eval_every: u64,

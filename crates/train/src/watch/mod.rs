@@ -3,16 +3,19 @@
 //!
 //! [`Tail`] reads the records that a file has gained and puts them into a [`RunView`]: curves
 //! ([`Series`]), the last numbers, times by part, a log, and the texts of the model. Nothing here
-//! draws; `ferrane watch` shows a view on a terminal.
+//! draws on a terminal; `ferrane watch` does. [`run_page`] makes an HTML page of a run.
 //!
 //! Invariants: the file may be hostile. Whatever is in it, a view holds at most a fixed number of
 //! points, lines and texts, without control characters; a line that is not a record is counted and
 //! left out; the records of a view have ascending steps.
 
+mod page;
 mod series;
 mod tail;
 mod view;
 
+pub(crate) use page::reason;
+pub use page::run_page;
 pub use series::Series;
 pub use tail::Tail;
 pub use view::{LogKind, LogLine, RunView};
