@@ -5,6 +5,7 @@ mod chat;
 mod compile;
 mod compiled;
 mod doctor;
+mod finetune;
 mod help;
 mod machine;
 mod programs;
@@ -20,6 +21,7 @@ pub use chat::{Chat, CompanionArgs, Generate, GrammarArgs, LoraArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
+pub use finetune::{TrainChat, TrainLora};
 pub use help::{Completions, Man};
 pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
@@ -329,6 +331,12 @@ pub struct Train {
     /// Seed of the initial weights and of the sampler.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
+    /// Adapters that are trained instead of the weights.
+    #[command(flatten)]
+    pub adapters: TrainLora,
+    /// Conversations as training data.
+    #[command(flatten)]
+    pub conversations: TrainChat,
     /// Folder of the run, with checkpoints, metrics.jsonl, loss.svg and report.html.
     #[arg(long, value_name = "DIR", default_value = "runs/default")]
     pub out: PathBuf,

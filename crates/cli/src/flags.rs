@@ -11,7 +11,7 @@ use ferrane::llm::{chat, config, export, generate, model, sample};
 use ferrane::mil::grad::GradError;
 use ferrane::mil::package::PackageError;
 use ferrane::train::session::{SessionError, SessionOptions};
-use ferrane::train::{data, run};
+use ferrane::train::{data, lora, run};
 
 /// Option fields of `generate` and `chat` that a session does not have.
 const GENERATE: [&str; 10] = [
@@ -26,6 +26,9 @@ const GENERATE: [&str; 10] = [
     "frequency_penalty",
     "logit_bias",
 ];
+
+/// Option fields of adapters that are trained.
+const ADAPTERS: [&str; 2] = ["lora_alpha", "lora_targets"];
 
 /// Option fields of `bench` that a session does not have.
 const BENCH: [&str; 4] = ["repeat", "shape", "tokens", "vocab"];
@@ -49,6 +52,7 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
     }
     let of_options = error.is::<SessionError>()
         || error.is::<run::Error>()
+        || error.is::<lora::Error>()
         || error.is::<data::Error>()
         || error.is::<model::Error>()
         || error.is::<generate::Error>()
@@ -62,7 +66,7 @@ pub fn spell(error: &(dyn Error + 'static)) -> String {
     }
     let options = serde_json::to_value(SessionOptions::default()).unwrap_or_default();
     let fields = options.as_object().into_iter().flat_map(|fields| fields.keys().map(String::as_str));
-    let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH).chain(EXPORT);
+    let names = fields.chain(["vocabulary"]).chain(GENERATE).chain(BENCH).chain(EXPORT).chain(ADAPTERS);
     names.fold(text, |text, name| text.replace(&format!("`{name}`"), &format!("--{}", name.replace('_', "-"))))
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::StepCost;
 use ferrane::train::checkpoint;
-use ferrane::train::metrics::{EventFile, Memory};
+use ferrane::train::metrics::EventFile;
 use ferrane::train::run::{self, Control, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
@@ -29,6 +29,9 @@ const SAMPLE: usize = 160;
 pub fn run(args: Train) -> Result<()> {
     let stored = if args.resume { Some(StoredRun::open(&args.out)?) } else { None };
     let options = options(&args, stored.as_ref().map(StoredRun::options));
+    if options.lora.is_some() && args.vocabulary == Some(Vocabulary::Compact) {
+        return Err(Error::new("--vocabulary compact: adapters are trained over the whole vocabulary; leave it out"));
+    }
     // Mistakes in the numbers are reported before any work is done.
     options.run.check()?;
     if let Some(stored) = &stored {
@@ -97,7 +100,7 @@ pub fn run(args: Train) -> Result<()> {
         show.end(&summary, &args.out, sample.as_deref())?;
     }
     if args.memory {
-        show.memory(&Memory::new(session.config(), session.memory(), peak_resident()))?;
+        show.memory(&session.memory(peak_resident()))?;
     }
     if let Some((machine, step)) = &predicted {
         show.predicted(machine, step, summary.efficiency.micro_step_ms())?;
@@ -190,6 +193,9 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     if let Some(vocabulary) = args.vocabulary {
         o.compact = vocabulary == Vocabulary::Compact;
     }
+    o.lora = args.adapters.options().or(o.lora);
+    o.chat |= args.conversations.chat;
+    o.chat_template = args.conversations.chat_template.clone().or(o.chat_template);
     o.run.out = args.out.clone();
     o
 }

@@ -10,6 +10,7 @@
 //! | [`data`] | token ids from text and files, splits, the sampler, vocabulary compaction |
 //! | [`step`] | one micro-step, on a device or in the plain fp32 reference |
 //! | [`optim`] | AdamW, learning rate, clipping, loss scale |
+//! | [`lora`] | adapters, which are trained instead of the weights |
 //! | [`checkpoint`] | the state of a run on disk, written so that a crash loses nothing |
 //! | [`metrics`] | a record for each update, the plot of the loss, the timeline |
 //! | [`run`] | the loop over all of these |
@@ -46,6 +47,7 @@
 
 pub mod checkpoint;
 pub mod data;
+pub mod lora;
 pub mod metrics;
 pub mod optim;
 pub mod run;

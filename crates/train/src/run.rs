@@ -32,12 +32,13 @@ use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::{self, Weights};
 
-use crate::checkpoint::{self, Checkpoint, Snapshot, State, Store};
+use crate::checkpoint::{self, AdapterSnapshot, Checkpoint, Snapshot, State, Store};
 use crate::data::{self, Corpus, Sampler, Split, Windows};
+use crate::lora::{Adapters, Tuning};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, Meter, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
-use crate::step::{Engine, StepError};
+use crate::step::{self, Engine, StepError};
 
 /// The target of the run's log events, which docs/logging.md lists.
 const TARGET: &str = "ferrane::train";
@@ -45,6 +46,9 @@ const TARGET: &str = "ferrane::train";
 /// Number of consecutive skipped updates after which a run ends: the loss scale is then so small
 /// that it cannot be the cause.
 const GIVE_UP: u64 = 40;
+
+/// Number of windows in a row without a target that counts, after which a run ends.
+const DRAWS: usize = 10_000;
 
 /// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +100,9 @@ pub enum Error {
     /// The weights do not fit the configuration.
     #[error(transparent)]
     Weights(#[from] weights::Error),
+    /// Adapters cannot be trained with these options or weights.
+    #[error(transparent)]
+    Lora(#[from] crate::lora::Error),
     /// The engine failed in a micro-step or an update.
     #[error(transparent)]
     Step(#[from] StepError),
@@ -124,6 +131,8 @@ pub struct Run {
     weights: Weights,
     gradients: Gradients,
     moments: Moments,
+    /// The state of adapters, if these are trained; their values are in `gradients`.
+    tuning: Option<Tuning>,
     state: State,
     /// `metrics.jsonl`; `None` after a failed write, which emits one warning.
     lines: Option<JsonLines>,
@@ -150,9 +159,10 @@ pub struct Run {
 
 /// Totals over the windows of an update.
 struct Window {
-    /// Sum of the finite losses; `accumulated` is their number.
+    /// Sum of the finite losses, each times its share of counted targets.
     loss: f64,
-    accumulated: usize,
+    /// Sum of these shares, which are 1 for windows whose targets all count.
+    accumulated: f64,
     tokens: u64,
     finite: bool,
     max_dy: f32,
@@ -221,7 +231,7 @@ impl Run {
     ) -> Result<Self, Error> {
         options.check()?;
         let corpus = corpus.into();
-        let Checkpoint { path, config, weights, moments, state, warnings } = checkpoint;
+        let Checkpoint { path, config, weights, moments, state, warnings, adapters: _ } = checkpoint;
         let found = hex(&corpus);
         if found != state.data {
             let short = |hash: &str| hash.chars().take(12).collect();
@@ -270,6 +280,7 @@ impl Run {
             sampler: Sampler::from_state(&state.sampler),
             last_loss: None,
             timeline: None,
+            tuning: None,
             saved: None,
             changes: Vec::new(),
             warnings: Vec::new(),
@@ -297,6 +308,30 @@ impl Run {
         self.changes = before.map_or_else(Vec::new, |before| changes(&options, before));
         (self.state.options, self.state.tokenizer) = (options, tokenizer);
         self
+    }
+
+    /// Trains these adapters and freezes the weights, which have the adapters' changes already.
+    #[must_use]
+    pub(crate) fn with_adapters(mut self, tuning: Tuning, values: Adapters) -> Self {
+        self.gradients = Gradients::of_adapters(&self.config, values);
+        self.efficiency.flops = self.efficiency.flops.frozen();
+        (self.tuning, self.moments) = (Some(tuning), Moments::none());
+        self
+    }
+
+    /// The adapters as of the last update, if these are trained.
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.gradients.adapters()
+    }
+
+    /// Bytes of frozen matrices that a run of adapters holds in addition to the weights.
+    pub fn frozen_bytes(&self) -> Option<usize> {
+        self.tuning.as_ref().map(Tuning::base_bytes)
+    }
+
+    /// Number of trained values.
+    pub fn trained(&self) -> usize {
+        self.adapters().map_or_else(|| self.config.parameters(), Adapters::parameters)
     }
 
     /// Records micro-steps until the timeline is full.
@@ -345,7 +380,7 @@ impl Run {
         (self.since, self.paused, self.meter) = ((begun, before), Duration::ZERO, Meter::new(&self.efficiency));
         let changes = std::mem::take(&mut self.changes);
         let (step, steps) = (self.state.step, self.options.steps);
-        self.emit(&Event::Started { step, steps, parameters: self.config.parameters(), changes }, events);
+        self.emit(&Event::Started { step, steps, parameters: self.trained(), changes }, events);
         for text in std::mem::take(&mut self.warnings) {
             self.emit(&Event::Warning { text }, events);
         }
@@ -456,7 +491,8 @@ impl Run {
         let span = tracer.span(SpanKind::Update, "update", None);
         let lr = self.options.schedule().rate(self.state.step);
         // The number of windows that were accumulated, not the planned one (upstream-defects #10).
-        let mean = 1.0 / (window.accumulated.max(1) as f64 * f64::from(scale));
+        let windows = if window.accumulated > 0.0 { window.accumulated } else { 1.0 };
+        let mean = 1.0 / (windows * f64::from(scale));
         let norm = match window.finite {
             true => optim::norms(&self.config, &self.gradients).total * mean,
             false => f64::NAN,
@@ -472,8 +508,14 @@ impl Run {
         } else {
             let factor = mean * optim::clip_factor(norm, self.options.clip);
             let (optimizer, count) = (self.options.optimizer(), self.state.updates + 1);
-            let Run { config, weights, gradients, moments, engine, .. } = self;
-            engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count })?;
+            let Run { config, weights, gradients, moments, engine, tuning, .. } = self;
+            match tuning {
+                Some(tuning) => {
+                    tuning.update(&optimizer, weights, gradients, lr, factor, count)?;
+                    engine.stage(weights)?;
+                }
+                None => engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count })?,
+            }
             self.state.updates = count;
             self.state.skipped_in_a_row = 0;
             self.state.loss_scale.good(window.max_dy);
@@ -484,7 +526,7 @@ impl Run {
         self.state.sampler = self.sampler.state();
         self.efficiency.updates += 1;
         self.efficiency.optimizer += optimizer.elapsed().as_secs_f64();
-        let loss = (window.accumulated > 0).then(|| window.loss / window.accumulated as f64);
+        let loss = (window.accumulated > 0.0).then(|| window.loss / window.accumulated);
         self.last_loss = loss.or(self.last_loss);
         tracing::debug!(target: TARGET, step = self.state.step, loss, norm, lr, skipped, "update");
         Ok(Some(Record {
@@ -510,13 +552,12 @@ impl Run {
         stop: &AtomicBool,
     ) -> Result<Option<Window>, Error> {
         let (of, seq) = (self.options.accum * self.options.batch, self.options.seq);
-        let mut window = Window { loss: 0.0, accumulated: 0, tokens: 0, finite: true, max_dy: 0.0 };
+        let mut window = Window { loss: 0.0, accumulated: 0.0, tokens: 0, finite: true, max_dy: 0.0 };
         for done in 1..=of {
             self.attend(events, stop);
             let begun = Instant::now();
-            let ids = self.corpus.window(self.sampler.draw(&self.windows), seq)?;
-            let (inputs, targets) = (&ids[..seq], &ids[1..]);
-            let found = self.engine.micro_step(&self.weights, &mut self.gradients, inputs, targets, scale)?;
+            let (inputs, targets) = self.draw(seq)?;
+            let found = self.engine.micro_step(&self.weights, &mut self.gradients, &inputs, &targets, scale)?;
             self.remark(events);
             self.efficiency.micro_step(&found.parts, begun.elapsed(), seq);
             window.tokens += seq as u64;
@@ -527,8 +568,9 @@ impl Run {
                 window.finite = false;
                 break;
             }
-            window.loss += f64::from(found.loss);
-            window.accumulated += 1;
+            let share = step::counted(&targets) as f64 / seq as f64;
+            window.loss += share * f64::from(found.loss);
+            window.accumulated += share;
             if done < of && stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -542,6 +584,17 @@ impl Run {
         self.sampler = Sampler::from_state(&self.state.sampler);
     }
 
+    /// Draws windows until one has a target that counts; returns its inputs and targets.
+    fn draw(&mut self, seq: usize) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        for _ in 0..DRAWS {
+            let (inputs, targets) = self.corpus.sample(self.sampler.draw(&self.windows), seq)?;
+            if step::counted(&targets) > 0 {
+                return Ok((inputs, targets));
+            }
+        }
+        Err(data::Error::NothingCounts { draws: DRAWS }.into())
+    }
+
     /// Computes the mean loss over evenly spaced windows of the validation part.
     fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Validation, Error> {
         let (begun, seq) = (Instant::now(), self.options.seq);
@@ -549,17 +602,25 @@ impl Run {
         if starts.is_empty() {
             return Ok(Validation::Done(None));
         }
-        let mut sum = 0.0;
+        let (mut sum, mut windows) = (0.0, 0.0);
         for start in &starts {
             if stop.load(Ordering::Relaxed) {
                 return Ok(Validation::Stopped);
             }
-            let ids = self.corpus.window(*start, seq)?;
-            sum += f64::from(self.engine.loss(&self.weights, &ids[..seq], &ids[1..])?);
+            let (inputs, targets) = self.corpus.sample(*start, seq)?;
+            let share = step::counted(&targets) as f64 / seq as f64;
+            if share == 0.0 {
+                continue;
+            }
+            sum += share * f64::from(self.engine.loss(&self.weights, &inputs, &targets)?);
+            windows += share;
             self.remark(events);
         }
         self.efficiency.validation += begun.elapsed().as_secs_f64();
-        let Some(loss) = finite(sum / starts.len() as f64) else {
+        if windows == 0.0 {
+            return Ok(Validation::Done(None));
+        }
+        let Some(loss) = finite(sum / windows) else {
             let text = format!("the validation loss is not finite at step {}", self.state.step);
             self.emit(&Event::Warning { text }, events);
             return Ok(Validation::Done(None));
@@ -584,8 +645,10 @@ impl Run {
         }
         let begun = Instant::now();
         let _span = tracing::info_span!(target: TARGET, "checkpoint", step).entered();
-        let Run { config, weights, moments, state, .. } = &*self;
-        let path = self.store.save(&Snapshot { config, weights, moments, state })?;
+        let Run { config, weights, moments, state, tuning, gradients, .. } = &*self;
+        let adapters = tuning.as_ref().zip(gradients.adapters());
+        let adapters = adapters.map(|(tuning, values)| AdapterSnapshot { tuning, values });
+        let path = self.store.save(&Snapshot { config, weights, moments, state, adapters })?;
         self.efficiency.checkpoints += begun.elapsed().as_secs_f64();
         self.saved = Some((step, path.clone()));
         self.emit(&Event::Saved { path, step }, events);

@@ -67,6 +67,9 @@ impl Show {
             config.head_dim,
             config.vocab
         ));
+        if let Some(lora) = &self.options.lora {
+            self.note(format_args!("lora    rank {lora}; the model's weights are frozen"));
+        }
         let SessionOptions { data, run, .. } = &self.options;
         let name = |set: &DataSet| match set.weight {
             Some(weight) => format!("{}={weight}", set.path.display()),

@@ -17,6 +17,9 @@
 //! # }
 //! ```
 //!
+//! [`Template::transcript`] makes training data of a conversation, with the tokens that an
+//! assistant wrote.
+//!
 //! A template is code from elsewhere. It reads only the values that it is given, and its steps and
 //! the bytes that it makes are limited ([`Error::Limit`]).
 
@@ -27,6 +30,7 @@ mod python;
 mod session;
 #[cfg(test)]
 mod tests;
+mod transcript;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,10 +39,12 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json, json};
+use sha2::{Digest as _, Sha256};
 
 pub use call::CallForm;
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use session::{Chat, ChatAnswer, ChatOptions, Error as ChatError, Finish};
+pub use transcript::Transcript;
 
 use crate::tokenizer::Tokenizer;
 
@@ -110,6 +116,8 @@ pub struct Template {
     names: BTreeSet<String>,
     tokens: Map<String, Json>,
     arguments: Arguments,
+    /// Hash of the names and sources.
+    sources: [u8; 32],
     /// The time for `strftime_now`, in seconds since 1970; `None`: the clock.
     now: Option<i64>,
 }
@@ -134,11 +142,17 @@ impl Template {
             names: BTreeSet::new(),
             tokens: Map::new(),
             arguments: Arguments::Objects,
+            sources: [0; 32],
             now: None,
         };
+        let mut hash = Sha256::new();
         for (name, source) in sources {
             if source.len() > LONGEST {
                 return Err(Error::Syntax(format!("{} bytes, more than {LONGEST}", source.len())));
+            }
+            for text in [&name, &source] {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
             }
             let source = plain_blocks(&source);
             template.environment.add_template_owned(name.clone(), source).map_err(error)?;
@@ -147,6 +161,7 @@ impl Template {
         if !template.names.contains(DEFAULT) {
             return Err(Error::Syntax(format!("no template is named `{DEFAULT}`")));
         }
+        template.sources = hash.finalize().into();
         template.arguments = template.probe();
         Ok(template)
     }
@@ -156,6 +171,13 @@ impl Template {
     pub fn with_tokens(mut self, tokens: Map<String, Json>) -> Template {
         self.tokens = tokens;
         self
+    }
+
+    /// SHA-256 of all that determines what is written, except for the clock: the sources and the
+    /// special tokens.
+    pub fn digest(&self) -> [u8; 32] {
+        let tokens = serde_json::to_vec(&self.tokens).unwrap_or_default();
+        Sha256::new().chain_update(self.sources).chain_update(tokens).finalize().into()
     }
 
     /// Sets the time that `strftime_now` prints, in seconds since 1970, for the time zone UTC.
@@ -203,11 +225,7 @@ impl Template {
         add_generation_prompt: bool,
         extra: &Map<String, Json>,
     ) -> Result<Vec<u32>, Error> {
-        let defuse = &|text: &mut String| *text = tokenizer.defuse(text).into_owned();
-        let mut messages = messages.to_vec();
-        messages.iter_mut().for_each(|message| message.for_each_text(defuse));
-        let mut tools = tools.to_vec();
-        tools.iter_mut().for_each(|tool| message::for_each_string(tool, defuse));
+        let (messages, tools) = transcript::defused(tokenizer, messages, tools);
         Ok(tokenizer.encode_chat(&self.render(&messages, &tools, add_generation_prompt, extra)?))
     }
 

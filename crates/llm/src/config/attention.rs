@@ -58,11 +58,14 @@ impl Config {
     /// Why no gradients of this model are computed, and what can be done; `None` if they are.
     pub fn beyond_training(&self) -> Option<String> {
         let reason = [
-            (self.activation != Activation::Silu, "its gate is not SiLU"),
-            (self.post_norms, "it has norms after attention and feed-forward part"),
-            (self.experts.is_some(), "it is a mixture of experts"),
-            (self.embed_scale != 1.0, "its embedding is scaled"),
-            (self.attn_softcap.is_some() || self.logit_softcap.is_some(), "its scores or logits are capped"),
+            (self.activation != Activation::Silu, "its gate is not SiLU (`activation`)"),
+            (self.post_norms, "it has norms after attention and feed-forward part (`post_norms`)"),
+            (self.experts.is_some(), "it is a mixture of experts (`experts`)"),
+            (self.embed_scale != 1.0, "its embedding is scaled (`embed_scale`)"),
+            (
+                self.attn_softcap.is_some() || self.logit_softcap.is_some(),
+                "its scores or logits are capped (`attn_softcap`, `logit_softcap`)",
+            ),
         ];
         let (_, reason) = reason.into_iter().find(|(found, _)| *found)?;
         Some(format!(
@@ -75,8 +78,8 @@ impl Config {
     pub fn beyond_kernels(&self) -> Option<String> {
         // The kernels are compiled once for all layers, with mask and rotation as constants.
         let reason = match self.attention_kinds().len() {
-            _ if self.score_scale.is_some() => "the scores have a factor of their own",
-            2.. => "the layers differ in windows or rotation",
+            _ if self.score_scale.is_some() => "the scores have a factor of their own (`score_scale`)",
+            2.. => "the layers differ in windows or rotation (`layer_attention`)",
             _ => return self.beyond_training(),
         };
         let remedy = "the decoder generates on a device, and the fp32 reference trains and evaluates without one";

@@ -6,10 +6,15 @@
 //! ([`crate::decode::Decoder::set_adapter`]), so another one needs no compile and the weights stay
 //! as they are, in every type of weights. [`Adapter::merge_into`] adds it to the weights instead.
 //!
+//! [`write_config`] and [`write_matrices`] write such a folder, as a training run does.
+//!
 //! Only projections of layers can be adapted. A field of the configuration that changes the result
 //! and is not known, and a tensor without a place, are errors that name it.
 
 mod config;
+mod files;
+
+pub use files::{AdapterMatrices, CONFIG, MATRICES, TARGETS, tensor_names, write_config, write_matrices};
 
 use std::path::{Path, PathBuf};
 
@@ -123,7 +128,7 @@ fn module_parts(module: &str) -> Option<(usize, &'static [Part])> {
 
 impl Adapter {
     /// Opens an adapter for models of this configuration: a folder with `adapter_config.json` and
-    /// `adapter_model.safetensors`.
+    /// `adapter_model.safetensors`, or the folder of a training run whose checkpoints have them.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Field`] for a field that is invalid or changes the result in a way
@@ -131,8 +136,9 @@ impl Adapter {
     /// for a damaged file or a tensor of another shape.
     pub fn open(folder: impl AsRef<Path>, config: &Config) -> Result<Adapter, Error> {
         let folder = folder.as_ref();
-        let options = LoraConfig::open(&folder.join("adapter_config.json"))?;
-        let file = Container::open(&folder.join("adapter_model.safetensors"))?;
+        let files = files::find(folder);
+        let options = LoraConfig::open(&files.join(CONFIG))?;
+        let file = Container::open(&files.join(MATRICES))?;
         let mut adapter = Adapter { path: folder.into(), layers: vec![Vec::new(); config.layers] };
         let refuse = |name: &str, reason: String| Error::Tensor {
             file: file.path().display().to_string(),

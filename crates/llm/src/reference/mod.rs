@@ -31,6 +31,9 @@ use norm::Norm;
 use rayon::prelude::*;
 use rope::Tables;
 
+/// A target that does not count: no loss and no gradient are computed for its position.
+pub const IGNORED: u32 = u32::MAX;
+
 /// Why the reference refuses its input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -118,7 +121,8 @@ impl<'a, T: Real> Reference<'a, T> {
         Ok(self.classify(&self.forward(tokens, false).normed))
     }
 
-    /// Mean cross-entropy per token, in nats.
+    /// Mean cross-entropy per token, in nats. Targets that are [`IGNORED`] do not count; the loss
+    /// of a sequence without any other is 0.
     ///
     /// # Errors
     /// [`Error::Token`], [`Error::Lengths`].
@@ -206,7 +210,11 @@ impl<'a, T: Real> Reference<'a, T> {
             return Err(Error::Lengths { inputs: inputs.len(), targets: targets.len() });
         }
         self.check_tokens(inputs)?;
-        self.check_tokens(targets)
+        let counted = |target: &u32| *target == IGNORED || (*target as usize) < self.config.vocab;
+        match targets.iter().position(|target| !counted(target)) {
+            Some(position) => Err(Error::Token { token: targets[position], position, vocab: self.config.vocab }),
+            None => Ok(()),
+        }
     }
 
     /// Runs all layers and the final norm. Activations are saved only if `save` is set.
@@ -256,11 +264,16 @@ impl<'a, T: Real> Reference<'a, T> {
     /// Returns the mean loss and replaces the logits by `weight` times its gradient. Sums over the
     /// vocabulary and over the tokens are computed in `f64`, in order.
     fn cross_entropy(&self, logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
-        let scale = T::from_f64(weight / targets.len() as f64);
+        let counted = targets.iter().filter(|target| **target != IGNORED).count().max(1) as f64;
+        let scale = T::from_f64(weight / counted);
         let losses: Vec<f64> = logits
             .par_chunks_mut(self.config.vocab)
             .zip(targets)
             .map(|(row, &target)| {
+                if target == IGNORED {
+                    row.fill(T::ZERO);
+                    return 0.0;
+                }
                 let top = row.iter().fold(T::NEG_INFINITY, |m, &v| m.max(v));
                 let target_logit = row[target as usize];
                 let mut sum = 0.0;
@@ -276,6 +289,6 @@ impl<'a, T: Real> Reference<'a, T> {
                 sum.ln() - (target_logit - top).to_f64()
             })
             .collect();
-        losses.iter().sum::<f64>() / targets.len() as f64
+        losses.iter().sum::<f64>() / counted
     }
 }

@@ -8,6 +8,9 @@
 //! OUT/.lock                              held while a run writes here
 //! ```
 //!
+//! A run that trains adapters has `adapter_config.json` and `adapter_model.safetensors`, as PEFT
+//! writes them, instead of the weights, and the moments of the adapters.
+//!
 //! A checkpoint is a folder that gets its final name only after every byte of it is on the disk: it
 //! is written under a temporary name, each file is synced, the folder is synced and renamed, and
 //! its parent is synced. Only then is an older checkpoint removed. So the last complete checkpoint
@@ -17,11 +20,13 @@
 //! A checkpoint that was damaged on the disk is detected by its hashes; the previous one is loaded
 //! instead, with a warning.
 
+mod adapters;
 mod error;
 mod files;
 mod state;
 mod store;
 
+pub use adapters::AdapterSnapshot;
 pub use error::Error;
 pub use files::{Disk, Files};
 pub use state::{Digest, State, VERSION};

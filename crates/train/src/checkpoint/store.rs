@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use ferrane_host::map::Mapped;
 use ferrane_llm::config::Config;
+use ferrane_llm::lora;
 use ferrane_llm::run_folder::{self, MODEL, STATE, step_name};
 use ferrane_llm::weights::container::{self, Container};
 use ferrane_llm::weights::{TensorRef, Weights, native};
 use sha2::{Digest as _, Sha256};
 
+use super::adapters::{self, AdapterSnapshot};
 use super::{Digest, Disk, Error, Files, State, VERSION};
+use crate::lora::StoredAdapters;
 use crate::optim::Moments;
 
 /// Name of the file with the optimizer's moments.
@@ -37,6 +40,9 @@ pub struct Snapshot<'a> {
     pub moments: &'a Moments,
     /// Everything else: step, sampler, loss scale, options.
     pub state: &'a State,
+    /// The adapters of a run that trains them; weights and moments of the model are then not
+    /// stored.
+    pub adapters: Option<AdapterSnapshot<'a>>,
 }
 
 /// A checkpoint that was loaded into memory and verified.
@@ -46,10 +52,13 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// Sizes and options of the model.
     pub config: Config,
-    /// The fp32 master weights.
+    /// The fp32 master weights; without tensors if adapters are trained, until the caller puts the
+    /// model's weights there.
     pub weights: Weights,
-    /// Both moments of the optimizer.
+    /// Both moments of the optimizer; without tensors if adapters are trained.
     pub moments: Moments,
+    /// The adapters of a run that trains them, with their moments.
+    pub adapters: Option<StoredAdapters>,
     /// Everything else: step, sampler, loss scale, options.
     pub state: State,
     /// The errors of newer checkpoints that could not be read, one line each.
@@ -152,9 +161,18 @@ impl Store {
             fs::remove_dir_all(folder).map_err(|e| Error::io(folder, e))?;
         }
         fs::create_dir(folder).map_err(|e| Error::io(folder, e))?;
-        let Snapshot { config, weights, moments, state } = *snapshot;
+        let Snapshot { config, weights, moments, state, adapters } = *snapshot;
         let mut state = state.clone();
         state.files.clear();
+        if let Some(snapshot) = adapters {
+            let base = state.options["init"].as_str().map(str::to_string);
+            for file in adapters::FILES {
+                let mut fill = |out: &mut Hashing<'_>| adapters::write(file, out, config, snapshot, base.as_deref());
+                let digest = self.write_hashed(&folder.join(file), &mut fill)?;
+                state.files.insert(file.into(), digest);
+            }
+            return self.write_state(folder, &state);
+        }
 
         let path = folder.join(MODEL);
         let digest = self.write_hashed(&path, &mut |out| {
@@ -176,9 +194,14 @@ impl Store {
         let digest = self.write_hashed(&path, &mut |out| container::write(out, &[], &tensors))?;
         state.files.insert(OPTIMIZER.into(), digest);
 
+        self.write_state(folder, &state)
+    }
+
+    /// Writes the state, which names the other files with their hashes, and syncs the folder.
+    fn write_state(&self, folder: &Path, state: &State) -> Result<(), Error> {
         let path = folder.join(STATE);
         self.write_hashed(&path, &mut |out| {
-            serde_json::to_writer_pretty(&mut *out, &state)?;
+            serde_json::to_writer_pretty(&mut *out, state)?;
             out.write_all(b"\n")
         })?;
         self.files.sync_folder(folder).map_err(|e| Error::io(folder, e))
@@ -270,12 +293,20 @@ fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         return Err(Error::damaged(&path, reason));
     }
     let files = std::mem::take(&mut state.files);
-    for file in [MODEL, OPTIMIZER] {
+    let adapted = files.contains_key(lora::MATRICES);
+    let wanted: &[&str] = if adapted { &adapters::FILES } else { &[MODEL, OPTIMIZER] };
+    for file in wanted {
         let path = folder.join(file);
-        let Some(digest) = files.get(file) else {
+        let Some(digest) = files.get(*file) else {
             return Err(Error::damaged(&path, format!("{STATE} does not know this file")));
         };
         verify(&path, digest)?;
+    }
+    let (path, warnings) = (folder.to_path_buf(), Vec::new());
+    if adapted {
+        let (config, adapters) = adapters::read(folder)?;
+        let (weights, moments) = (Weights::default(), Moments::none());
+        return Ok(Checkpoint { path, config, weights, moments, adapters: Some(adapters), state, warnings });
     }
     let open = |file: &str| {
         let path = folder.join(file);
@@ -296,7 +327,7 @@ fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         }
     }
     let moments = Moments::new(&config, m, v);
-    Ok(Checkpoint { path: folder.to_path_buf(), config, weights, moments, state, warnings: Vec::new() })
+    Ok(Checkpoint { path, config, weights, moments, adapters: None, state, warnings })
 }
 
 fn verify(path: &Path, digest: &Digest) -> Result<(), Error> {
@@ -311,7 +342,7 @@ fn verify(path: &Path, digest: &Digest) -> Result<(), Error> {
 }
 
 /// A writer that hashes and counts the bytes it passes on.
-struct Hashing<'a> {
+pub(super) struct Hashing<'a> {
     out: &'a mut dyn Write,
     hash: Sha256,
     bytes: u64,

@@ -49,7 +49,7 @@ impl Model {
 
     fn save(&self, store: &Store, step: u64) -> Result<PathBuf, Error> {
         let (config, weights, moments) = (&self.config, &self.weights, &self.moments);
-        store.save(&Snapshot { config, weights, moments, state: &state(step) })
+        store.save(&Snapshot { config, weights, moments, state: &state(step), adapters: None })
     }
 }
 

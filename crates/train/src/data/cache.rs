@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy as _;
 use ferrane_host::fs::{AtomicFile, Durability};
 use ferrane_host::map::Mapped;
+use ferrane_llm::chat::Template;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::ids::Width;
+use super::ids::{UNCOUNTED, Width};
 use super::shards::{Found, Shard};
 use super::{Error, Format};
 
@@ -149,6 +150,9 @@ pub(super) struct Footer {
     pub count: u64,
     /// Bytes of an id, 2 or 4.
     pub width: u64,
+    /// The highest bit of an id says that it does not count.
+    #[serde(default)]
+    pub marked: bool,
     /// SHA-256 of the ids as 4-byte numbers, in hexadecimal.
     pub sha256: String,
     /// Number of broken rows that were left out.
@@ -192,7 +196,11 @@ impl Cached {
     pub(super) fn all_below(&self, limit: usize) -> bool {
         let found = match self.footer.width {
             2 => self.ids.chunks_exact(2).all(|id| usize::from(u16::from_le_bytes([id[0], id[1]])) < limit),
-            _ => self.ids.chunks_exact(4).all(|id| (u32::from_le_bytes([id[0], id[1], id[2], id[3]]) as usize) < limit),
+            _ => {
+                let plain = if self.footer.marked { !UNCOUNTED } else { u32::MAX };
+                let id = |id: &[u8]| (u32::from_le_bytes([id[0], id[1], id[2], id[3]]) & plain) as usize;
+                self.ids.chunks_exact(4).all(|bytes| id(bytes) < limit)
+            }
         };
         // The ids may be more than the computer has memory.
         self.ids.release();
@@ -236,9 +244,10 @@ impl IdsWriter {
     }
 
     /// Completes the file and maps it.
-    pub(super) fn finish(mut self, width: Width, bad: u64, reasons: &[String]) -> io::Result<Cached> {
+    pub(super) fn finish(mut self, width: Width, marked: bool, bad: u64, reasons: &[String]) -> io::Result<Cached> {
         let sha256 = hex(&self.hash.clone().finalize());
-        let footer = Footer { count: self.count, width: width.bytes() as u64, sha256, bad, reasons: reasons.to_vec() };
+        let (width, reasons) = (width.bytes() as u64, reasons.to_vec());
+        let footer = Footer { count: self.count, width, marked, sha256, bad, reasons };
         let json = serde_json::to_vec(&footer)?;
         self.put(&json)?;
         self.put(&Sha256::digest(&json))?;
@@ -264,12 +273,20 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The name of a shard's ids: a hash of everything that they depend on.
-pub(super) fn name(shard: &Shard, tokenizer: &[u8; 32], field: &str) -> io::Result<String> {
+pub(super) fn name(
+    shard: &Shard,
+    tokenizer: &[u8; 32],
+    field: &str,
+    template: Option<&Template>,
+) -> io::Result<String> {
     let mut hash = Sha256::new();
     hash.update(RULE);
     hash.update(tokenizer);
     let rows = matches!(shard.format, Format::Jsonl | Format::Parquet);
     hash.update(format!("{:?} {:?}\n", shard.format, if rows { field } else { "" }));
+    if let Some(template) = template {
+        hash.update(template.digest());
+    }
     let mut file = File::open(&shard.path)?;
     let found = Found::of(&file)?;
     hash.update(found.bytes.to_le_bytes());

@@ -75,6 +75,14 @@ impl Corpus {
         self.sets.get(position.set).ok_or(Error::NoSet)?.ids.window(position.start, seq)
     }
 
+    /// The inputs and targets of the window at `position`, `seq` of each ([`Ids::sample`]).
+    ///
+    /// # Errors
+    /// As [`Ids::window`].
+    pub fn sample(&self, position: Position, seq: usize) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        self.sets.get(position.set).ok_or(Error::NoSet)?.ids.sample(position.start, seq)
+    }
+
     /// SHA-256 of all that determines what is drawn: for one set its [`Ids::digest`], for several
     /// the hashes and weights of all.
     pub fn digest(&self) -> [u8; 32] {

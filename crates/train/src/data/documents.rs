@@ -21,6 +21,17 @@ pub(super) struct DocumentPiece {
     pub text: String,
     /// Whether it begins a document.
     pub begins: bool,
+    /// Number of its row, from 1; 0 for pieces of a text.
+    pub row: u64,
+}
+
+/// What a row of JSON Lines is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Rows<'a> {
+    /// A document in this field, or this column.
+    Field(&'a str),
+    /// A conversation. The piece is the whole row, which is parsed when it is encoded.
+    Conversation,
 }
 
 /// What yields the documents of a file in their order.
@@ -32,12 +43,19 @@ pub(super) trait Documents {
 }
 
 /// The documents of a shard; `None` for files of ids.
-pub(super) fn open(shard: &Shard, field: &str) -> Result<Option<Box<dyn Documents>>, Error> {
+pub(super) fn open(shard: &Shard, rows: Rows<'_>) -> Result<Option<Box<dyn Documents>>, Error> {
     let file = || File::open(&shard.path).map_err(|e| failed(&shard.path, e));
+    let field = match (rows, shard.format) {
+        (Rows::Conversation, Format::Jsonl) => {
+            return Ok(Some(Box::new(jsonl::Jsonl::new(&shard.path, file()?, None))));
+        }
+        (Rows::Conversation, _) => return Err(Error::NoConversations(shard.path.clone())),
+        (Rows::Field(field), _) => field,
+    };
     Ok(Some(match shard.format {
         Format::U16 | Format::U32 => return Ok(None),
         Format::Text | Format::Auto => Box::new(TextFile::new(&shard.path, file()?)),
-        Format::Jsonl => Box::new(jsonl::Jsonl::new(&shard.path, file()?, field)),
+        Format::Jsonl => Box::new(jsonl::Jsonl::new(&shard.path, file()?, Some(field))),
         #[cfg(feature = "parquet")]
         Format::Parquet => Box::new(super::parquet::Parquet::open(&shard.path, file()?, field)?),
         #[cfg(not(feature = "parquet"))]
@@ -49,7 +67,7 @@ pub(super) fn open(shard: &Shard, field: &str) -> Result<Option<Box<dyn Document
 pub(super) fn beginning(shards: &[Shard], field: &str, limit: usize) -> Result<String, Error> {
     let mut text = String::new();
     for shard in shards {
-        let Some(mut documents) = open(shard, field)? else { continue };
+        let Some(mut documents) = open(shard, Rows::Field(field))? else { continue };
         // Broken rows are reported when the data are encoded.
         let mut bad = BadRows::new(&shard.path, u64::MAX);
         while text.len() < limit
@@ -196,7 +214,7 @@ impl TextFile {
         let begins = self.begins;
         // Line ends at the start of a document may fill a whole piece.
         self.begins = ends || (begins && text.is_empty());
-        (!text.is_empty()).then(|| DocumentPiece { text: text.to_string(), begins })
+        (!text.is_empty()).then(|| DocumentPiece { text: text.to_string(), begins, row: 0 })
     }
 }
 

@@ -7,10 +7,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ferrane_host::map::Mapped;
+use ferrane_llm::chat::Template;
+use ferrane_llm::reference::IGNORED;
 use ferrane_llm::tokenizer::Tokenizer;
 use sha2::{Digest as _, Sha256};
 
-use super::cache::{Cached, IdsCache};
+use super::cache::{Cached, Footer, IdsCache};
 use super::documents::BadRows;
 use super::encode::{self, Encoder};
 use super::shards::{self, Found, failed};
@@ -75,6 +77,9 @@ impl FromStr for Format {
     }
 }
 
+/// The bit of a stored id that does not count: no loss is computed for it.
+pub(super) const UNCOUNTED: u32 = 1 << 31;
+
 /// The field of JSON Lines, or the column of Parquet files, that holds the text by default.
 pub const FIELD: &str = "text";
 
@@ -92,6 +97,9 @@ pub struct Source<'a> {
     pub vocabulary: usize,
     /// The field or column with the text, by default [`FIELD`].
     pub field: &'a str,
+    /// If given, rows of JSON Lines are conversations, with their messages in `field`; this
+    /// template writes them, and the loss runs over the tokens that an assistant wrote.
+    pub template: Option<&'a Template>,
     /// Largest number of broken rows of a set that are left out.
     pub bad_rows: u64,
     /// Folder of the cache of ids; `None`: the user's ([`IdsCache::user`]).
@@ -101,7 +109,8 @@ pub struct Source<'a> {
 impl<'a> Source<'a> {
     /// Data for a vocabulary of `vocabulary` entries, with the defaults of everything else.
     pub fn new(tokenizer: Option<&'a Tokenizer>, vocabulary: usize) -> Source<'a> {
-        Source { format: Format::Auto, tokenizer, vocabulary, field: FIELD, bad_rows: BAD_ROWS, cache: None }
+        let (format, field, template) = (Format::Auto, FIELD, None);
+        Source { format, tokenizer, vocabulary, field, template, bad_rows: BAD_ROWS, cache: None }
     }
 }
 
@@ -118,6 +127,8 @@ pub struct Ids {
 struct Part {
     bytes: Bytes,
     width: Width,
+    /// Whether ids may have the bit [`UNCOUNTED`].
+    marked: bool,
     /// SHA-256 of the ids, if a cache knows it.
     sha256: Option<String>,
     watched: Option<Arc<Watched>>,
@@ -187,7 +198,7 @@ impl Part {
         if !mapped.len().is_multiple_of(width.bytes()) {
             return Err(Error::OddLength { path: path.to_path_buf(), bytes: mapped.len(), width: width.bytes() });
         }
-        Ok(Part { bytes: Bytes::Mapped(mapped), width, sha256: None, watched: Some(watched) })
+        Ok(Part { bytes: Bytes::Mapped(mapped), width, marked: false, sha256: None, watched: Some(watched) })
     }
 
     fn cached(cached: Cached) -> Part {
@@ -196,11 +207,12 @@ impl Part {
             let path = temporary.to_path_buf();
             Watched::new(&path, Some(temporary)).ok()
         });
-        Part { bytes: Bytes::Mapped(cached.ids), width, sha256: Some(cached.footer.sha256), watched }
+        let Footer { marked, sha256, .. } = cached.footer;
+        Part { bytes: Bytes::Mapped(cached.ids), width, marked, sha256: Some(sha256), watched }
     }
 
     fn held(bytes: Vec<u8>, width: Width) -> Part {
-        Part { bytes: Bytes::Held(bytes.into()), width, sha256: None, watched: None }
+        Part { bytes: Bytes::Held(bytes.into()), width, marked: false, sha256: None, watched: None }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -216,6 +228,18 @@ impl Part {
 
     /// The ids of `range`, clipped to the part.
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        let plain = if self.marked { !UNCOUNTED } else { u32::MAX };
+        self.stored(range).map(move |id| id & plain)
+    }
+
+    /// The ids of `range` as targets: [`IGNORED`] where they do not count.
+    fn targets(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        let mark = if self.marked { UNCOUNTED } else { 0 };
+        self.stored(range).map(move |id| if id & mark != 0 { IGNORED } else { id })
+    }
+
+    /// The ids of `range` with their marks, clipped to the part.
+    fn stored(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
         let width = self.width.bytes();
         let end = range.end.min(self.len());
         let bytes = &self.bytes()[range.start.min(end) * width..end * width];
@@ -251,7 +275,7 @@ impl Part {
         let mut block = Vec::with_capacity(4 << 12);
         for start in (0..self.len()).step_by(1 << 12) {
             block.clear();
-            block.extend(self.range(start..start + (1 << 12)).flat_map(u32::to_le_bytes));
+            block.extend(self.stored(start..start + (1 << 12)).flat_map(u32::to_le_bytes));
             hash.update(&block);
         }
         self.release();
@@ -290,6 +314,7 @@ impl Ids {
         let mut encoder = source.tokenizer.map(|tokenizer| Encoder {
             tokenizer,
             field: source.field,
+            template: source.template,
             cache,
             total,
             done: 0,
@@ -306,6 +331,9 @@ impl Ids {
                 continue;
             }
             let part = match (shard.format, &mut encoder) {
+                (Format::U16 | Format::U32, _) if source.template.is_some() => {
+                    return Err(Error::NoConversations(file.clone()));
+                }
                 (Format::U16, _) => Part::map(file, Width::Two)?,
                 (Format::U32, _) => Part::map(file, Width::Four)?,
                 (_, None) => return Err(Error::NoTokenizer(file.clone())),
@@ -389,10 +417,25 @@ impl Ids {
     /// [`Error::Changed`] if a file of ids was written to since it was opened.
     pub fn window(&self, start: usize, seq: usize) -> Result<Vec<u32>, Error> {
         let range = start..start.saturating_add(seq + 1);
-        for watched in self.parts_of(range.clone()).filter_map(|(part, _)| part.watched.as_ref()) {
-            watched.check()?;
-        }
+        self.check_unchanged(range.clone())?;
         Ok(self.range(range).collect())
+    }
+
+    /// The inputs and targets of the window at `start`, `seq` of each. Targets that do not count
+    /// are [`IGNORED`].
+    ///
+    /// # Errors
+    /// As [`Ids::window`].
+    pub fn sample(&self, start: usize, seq: usize) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        let range = start..start.saturating_add(seq);
+        let next = range.start.saturating_add(1)..range.end.saturating_add(1);
+        self.check_unchanged(start..next.end)?;
+        let targets = self.parts_of(next).flat_map(|(part, range)| part.targets(range));
+        Ok((self.range(range).collect(), targets.collect()))
+    }
+
+    fn check_unchanged(&self, range: Range<usize>) -> Result<(), Error> {
+        self.parts_of(range).filter_map(|(part, _)| part.watched.as_ref()).try_for_each(|watched| watched.check())
     }
 
     /// SHA-256 of the ids, independent of their width on disk; for the files of a folder, of the

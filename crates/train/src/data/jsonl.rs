@@ -21,7 +21,8 @@ const NAMES: usize = 8;
 pub(super) struct Jsonl {
     path: PathBuf,
     file: BufReader<File>,
-    field: String,
+    /// The field with the text; `None`: whole lines are documents.
+    field: Option<String>,
     /// Number of lines read.
     number: u64,
     read: u64,
@@ -35,9 +36,9 @@ enum LineRead {
 }
 
 impl Jsonl {
-    pub(super) fn new(path: &Path, file: File, field: &str) -> Jsonl {
+    pub(super) fn new(path: &Path, file: File, field: Option<&str>) -> Jsonl {
         let file = BufReader::with_capacity(1 << 18, file);
-        Jsonl { path: path.to_path_buf(), file, field: field.to_string(), number: 0, read: 0, line: Vec::new() }
+        Jsonl { path: path.to_path_buf(), file, field: field.map(str::to_string), number: 0, read: 0, line: Vec::new() }
     }
 
     /// Reads the next line into `line`, without its end.
@@ -86,8 +87,14 @@ impl Documents for Jsonl {
                     if line.trim_ascii().is_empty() {
                         continue;
                     }
-                    match text(line, &self.field) {
-                        Ok(Some(text)) if !text.is_empty() => return Ok(Some(DocumentPiece { text, begins: true })),
+                    let found = match &self.field {
+                        Some(field) => text(line, field),
+                        None => String::from_utf8(line.to_vec()).map(Some).map_err(|e| format!("not UTF-8: {e}")),
+                    };
+                    match found {
+                        Ok(Some(text)) if !text.is_empty() => {
+                            return Ok(Some(DocumentPiece { text, begins: true, row: self.number }));
+                        }
                         Ok(_) => continue,
                         Err(reason) => reason,
                     }
@@ -110,14 +117,23 @@ fn text(line: &[u8], field: &str) -> Result<Option<String>, String> {
         Ok(Ok(FieldValue::Text(text))) => Ok(Some(text)),
         Ok(Ok(FieldValue::Null)) => Ok(None),
         Ok(Ok(FieldValue::Other(kind))) => Err(format!("`{field}` is {kind}, not a string")),
-        Ok(Err(names)) if names.is_empty() => Err(format!("no field `{field}`; the row is empty")),
-        Ok(Err(names)) => Err(format!("no field `{field}`; the row has {}", names.join(", "))),
+        Ok(Err(names)) => Err(no_field(field, names.iter().map(String::as_str))),
         Err(e) => Err(reason(&e)),
     }
 }
 
+/// A row has no such field, but those of `names`.
+pub(super) fn no_field<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let shown = |name: &str| format!("`{}`", name.chars().take(40).collect::<String>());
+    let names: Vec<String> = names.take(NAMES).map(shown).collect();
+    match names.is_empty() {
+        true => format!("no field `{field}`; the row is empty"),
+        false => format!("no field `{field}`; the row has {}", names.join(", ")),
+    }
+}
+
 /// The parser's message without its line, which is always 1.
-fn reason(error: &serde_json::Error) -> String {
+pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" at line 1 column").next().unwrap_or_default();
     format!("{plain} (column {})", error.column())
@@ -149,7 +165,7 @@ impl<'de> Visitor<'de> for Row<'_> {
             }
             map.next_value::<IgnoredAny>()?;
             if names.len() < NAMES {
-                names.push(format!("`{}`", name.chars().take(40).collect::<String>()));
+                names.push(name);
             }
         }
         Ok(found.ok_or(names))

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod conversation;
 mod corpus;
 mod documents;
 mod encode;
@@ -29,6 +30,7 @@ pub mod story;
 use std::path::PathBuf;
 
 pub use cache::{IdsCache, Usage, VARIABLE as CACHE_VARIABLE};
+pub use conversation::MESSAGES_FIELD;
 pub use corpus::{Corpus, Position, Windows};
 pub use documents::documents;
 pub use ids::{BAD_ROWS, FIELD, Format, Ids, Source};
@@ -177,6 +179,15 @@ pub enum Error {
         path: PathBuf,
         /// The given weight, which may be NaN.
         weight: f64,
+    },
+    /// The data are conversations, and this file is not JSON Lines.
+    #[error("{}: conversations are read from JSON Lines; give `data` files that end in .jsonl or .ndjson", .0.display())]
+    NoConversations(PathBuf),
+    /// Many windows in a row have no token that counts.
+    #[error("{draws} windows in a row have no token of an assistant; give more data with answers, or a larger `seq`")]
+    NothingCounts {
+        /// Number of windows drawn.
+        draws: usize,
     },
     /// Some sets have a weight and this one has none.
     #[error("{}: this set has no weight and others have; give each set a weight (PATH=WEIGHT) or none", .0.display())]

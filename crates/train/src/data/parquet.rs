@@ -127,7 +127,7 @@ impl Documents for Parquet {
             let Some(value) = value else { continue };
             match std::str::from_utf8(value.data()) {
                 Ok("") => {}
-                Ok(text) => return Ok(Some(DocumentPiece { text: text.to_string(), begins: true })),
+                Ok(text) => return Ok(Some(DocumentPiece { text: text.to_string(), begins: true, row: 0 })),
                 Err(e) => {
                     let reason = format!("not UTF-8 at byte {}", e.valid_up_to());
                     bad.add(&format!("row {}", self.row), &reason)?;

@@ -20,6 +20,9 @@ pub struct Flops {
     pub attention: f64,
     /// Operations of the classifier in the forward pass.
     pub classifier: f64,
+    /// No gradients of weights are computed. Those of adapters are not counted: they are a few
+    /// percent of the others.
+    pub frozen: bool,
 }
 
 impl Flops {
@@ -31,7 +34,14 @@ impl Flops {
             layers: 2.0 * layers * config.layer_matrix_parameters() as f64 * seq,
             attention: 4.0 * layers * config.q_dim() as f64 * seq * seq,
             classifier: 2.0 * classes as f64 * config.dim as f64 * seq,
+            frozen: false,
         }
+    }
+
+    /// The operations if no gradients of weights are computed.
+    #[must_use]
+    pub fn frozen(self) -> Self {
+        Flops { frozen: true, ..self }
     }
 
     /// Operations of the forward pass.
@@ -41,7 +51,8 @@ impl Flops {
 
     /// Operations of forward and backward pass.
     pub fn total(&self) -> f64 {
-        3.0 * self.forward()
+        let weight_gradients = if self.frozen { self.layers + self.classifier } else { 0.0 };
+        3.0 * self.forward() - weight_gradients
     }
 }
 
@@ -230,7 +241,7 @@ mod tests {
 
     #[test]
     fn rates() {
-        let mut sum = Efficiency::new(Flops { layers: 1e9, attention: 0.0, classifier: 0.0 });
+        let mut sum = Efficiency::new(Flops { layers: 1e9, attention: 0.0, classifier: 0.0, frozen: false });
         assert_eq!((sum.gflops(), sum.micro_step_ms(), sum.tokens_per_second()), (0.0, 0.0, 0.0));
         let parts = Parts { device_forward: Duration::from_millis(250), ..Parts::default() };
         (0..4).for_each(|_| sum.micro_step(&parts, Duration::from_millis(500), 10));

@@ -22,7 +22,7 @@ pub struct EngineMemory {
 /// Bytes by owner, and the peak resident memory of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The model's fp32 weights.
+    /// The model's fp32 weights, with the frozen copies of adapted matrices.
     pub weights: usize,
     /// The accumulated gradients in fp32.
     pub gradients: usize,
@@ -43,6 +43,14 @@ impl Memory {
         let parameters = config.parameters() * size_of::<f32>();
         let scratch = buffer::aligned_bytes().saturating_sub(engine.arenas + engine.constants);
         Memory { weights: parameters, gradients: parameters, moments: 2 * parameters, engine, scratch, peak }
+    }
+
+    /// The memory of a run that trains `trained` values of adapters and holds `frozen` bytes of
+    /// matrices in addition to the weights.
+    #[must_use]
+    pub fn of_adapters(self, trained: usize, frozen: usize) -> Memory {
+        let values = trained * size_of::<f32>();
+        Memory { weights: self.weights + frozen, gradients: values, moments: 2 * values, ..self }
     }
 
     /// Owners with their bytes. The last entry is the rest of the peak: code, mapped files,

@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_record_has_what_came_since_the_one_before() {
-        let mut sum = Efficiency::new(Flops { layers: 1e9, attention: 0.0, classifier: 0.0 });
+        let mut sum = Efficiency::new(Flops { layers: 1e9, attention: 0.0, classifier: 0.0, frozen: false });
         let parts = Parts { device_forward: Duration::from_millis(250), ..Parts::default() };
         sum.micro_step(&parts, Duration::from_millis(500), 10);
         let mut meter = Meter::new(&sum);

@@ -50,6 +50,22 @@ struct Constants {
     correction: f32,
 }
 
+impl Constants {
+    fn new(optimizer: &AdamW, lr: f64, factor: f64, count: u64) -> Constants {
+        let t = count.clamp(1, i32::MAX as u64) as i32;
+        Constants {
+            factor: factor as f32,
+            beta1: optimizer.beta1 as f32,
+            rest1: (1.0 - optimizer.beta1) as f32,
+            beta2: optimizer.beta2 as f32,
+            rest2: (1.0 - optimizer.beta2) as f32,
+            eps: optimizer.eps as f32,
+            rate: (lr / (1.0 - optimizer.beta1.powi(t))) as f32,
+            correction: (1.0 / (1.0 - optimizer.beta2.powi(t)).sqrt()) as f32,
+        }
+    }
+}
+
 /// Values of a tile: weights, gradients and both moments of a tile fit the L2 cache.
 const TILE: usize = 1 << 15;
 
@@ -106,6 +122,26 @@ impl AdamW {
         let optimizer = *self;
         Update { optimizer, config, weights, gradients, moments, lr, factor, count }.run(Vec::new()).map(drop)
     }
+
+    /// Makes one update of values that are not tensors of a model, all with weight decay. The
+    /// slices have the same length.
+    pub(crate) fn update_values(
+        &self,
+        values: &mut [f32],
+        gradients: &[f32],
+        m: &mut [f32],
+        v: &mut [f32],
+        lr: f64,
+        factor: f64,
+        count: u64,
+    ) {
+        adam(self.decayed(lr), values, gradients, m, v, Constants::new(self, lr, factor, count));
+    }
+
+    /// The factor of the weight decay: `1 − lr·decay`.
+    fn decayed(&self, lr: f64) -> f32 {
+        (1.0 - lr * self.weight_decay) as f32
+    }
 }
 
 impl<'a> Update<'a> {
@@ -124,18 +160,8 @@ impl<'a> Update<'a> {
             part.check(config)?;
         }
         let (m, v, reached) = moments.open(gradients.reached());
-        let t = count.clamp(1, i32::MAX as u64) as i32;
-        let constants = Constants {
-            factor: factor as f32,
-            beta1: optimizer.beta1 as f32,
-            rest1: (1.0 - optimizer.beta1) as f32,
-            beta2: optimizer.beta2 as f32,
-            rest2: (1.0 - optimizer.beta2) as f32,
-            eps: optimizer.eps as f32,
-            rate: (lr / (1.0 - optimizer.beta1.powi(t))) as f32,
-            correction: (1.0 / (1.0 - optimizer.beta2.powi(t)).sqrt()) as f32,
-        };
-        let decayed = (1.0 - lr * optimizer.weight_decay) as f32;
+        let constants = Constants::new(&optimizer, lr, factor, count);
+        let decayed = optimizer.decayed(lr);
         let mut pieces = Vec::new();
         let (m, v) = (m.tensors_mut(config), v.tensors_mut(config));
         let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(m).zip(v);

@@ -10,9 +10,10 @@ use std::ops::Range;
 
 use ferrane_host::pool;
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{Slot, Weights};
+use ferrane_llm::weights::{Layer, Slot, Weights};
 
 use super::CHUNK;
+use crate::lora::Adapters;
 
 /// A set of rows of the embedding and the classifier, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,18 +94,78 @@ pub struct Gradients {
     /// stale then.
     empty: bool,
     reached: RowSet,
+    /// Adapters, which are trained instead of the weights; the values then have no matrices.
+    adapters: Option<AdapterGradients>,
+}
+
+/// Adapters and the sums of their gradients.
+#[derive(Debug, Clone)]
+struct AdapterGradients {
+    values: Adapters,
+    sums: Adapters,
+}
+
+/// The sums of gradients, for an engine that adds to them.
+pub(crate) struct Sums<'a> {
+    /// Tensors without values get no gradient.
+    pub weights: &'a mut Weights,
+    /// Adapters and the sums of their gradients, if adapters are trained.
+    pub adapters: Option<(&'a Adapters, &'a mut Adapters)>,
 }
 
 impl Gradients {
+    /// Empty gradients of adapters. Of the model they hold only norms and biases, whose gradients
+    /// the backward pass computes in passing; no optimizer reads them.
+    pub fn of_adapters(config: &Config, values: Adapters) -> Gradients {
+        let mut sums = values.clone();
+        sums.values_mut().for_each(|values| values.fill(0.0));
+        let mut gradients = Gradients::new(config);
+        let Weights { embed, layers, classifier, .. } = &mut gradients.values;
+        for layer in layers {
+            let Layer { wq, wk, wv, wo, w1, w3, w2, .. } = layer;
+            [wq, wk, wv, wo, w1, w3, w2].into_iter().for_each(|matrix| *matrix = Vec::new());
+        }
+        [Some(embed), classifier.as_mut()].into_iter().flatten().for_each(|table| *table = Vec::new());
+        Gradients { adapters: Some(AdapterGradients { values, sums }), ..gradients }
+    }
+
+    /// The adapters that are trained, if any.
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.adapters.as_ref().map(|of| &of.values)
+    }
+
+    /// The sums of the adapters' gradients; `None` while they are empty, and without adapters.
+    pub fn adapter_sums(&self) -> Option<&Adapters> {
+        self.adapters.as_ref().filter(|_| !self.empty).map(|of| &of.sums)
+    }
+
+    /// The adapters, for an update, with the sums of their gradients; without any contribution
+    /// these are zero.
+    pub(crate) fn update_adapters(&mut self) -> Option<(&mut Adapters, &Adapters)> {
+        let empty = self.empty;
+        self.adapters.as_mut().map(|AdapterGradients { values, sums }| {
+            if empty {
+                sums.values_mut().for_each(|values| values.fill(0.0));
+            }
+            (values, &*sums)
+        })
+    }
+
+    /// Adapters and their sums, for adding to them, and whether this is the first contribution.
+    pub(crate) fn begin_adapters(&mut self) -> Option<(&Adapters, &mut Adapters, bool)> {
+        let AdapterGradients { values, sums } = self.adapters.as_mut()?;
+        Some((values, sums, std::mem::replace(&mut self.empty, false)))
+    }
+
     /// Empty gradients of a model.
     pub fn new(config: &Config) -> Gradients {
-        Gradients { values: Weights::zeros(config), empty: true, reached: RowSet::none(config.vocab) }
+        Gradients { values: Weights::zeros(config), empty: true, reached: RowSet::none(config.vocab), adapters: None }
     }
 
     /// Gradients with the given values.
     pub fn from_values(config: &Config, values: Weights) -> Gradients {
         let reached = RowSet::not_zero(config, &values);
-        Gradients { values, empty: false, reached }
+        Gradients { values, empty: false, reached, adapters: None }
     }
 
     /// Whether there is no contribution yet.
@@ -144,7 +205,7 @@ impl Gradients {
     /// classifier's table it must overwrite the rows `overwritten`. All other rows that may be
     /// nonzero are zeroed here. The caller adds to the rows `inputs` of the embedding. After an
     /// error the sums are incomplete and must be cleared.
-    pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &RowSet) -> (&mut Weights, bool) {
+    pub(crate) fn begin(&mut self, dim: usize, inputs: &[u32], overwritten: &RowSet) -> (Sums<'_>, bool) {
         let first = std::mem::replace(&mut self.empty, false);
         self.reached.join(overwritten);
         self.reached.add(inputs);
@@ -166,7 +227,8 @@ impl Gradients {
                 None => zero(embed, Some(overwritten)),
             }
         }
-        (&mut self.values, first)
+        let adapters = self.adapters.as_mut().map(|of| (&of.values, &mut of.sums));
+        (Sums { weights: &mut self.values, adapters }, first)
     }
 }
 
@@ -190,6 +252,11 @@ impl Moments {
     /// Moments of zero, as before the first update.
     pub fn zeros(config: &Config) -> Self {
         Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: RowSet::none(config.vocab) }
+    }
+
+    /// Moments without tensors, for a run that trains no weights.
+    pub fn none() -> Self {
+        Moments { m: Weights::default(), v: Weights::default(), reached: RowSet::default() }
     }
 
     /// Moments with these values.
@@ -237,14 +304,14 @@ mod tests {
         assert!(gradients.values().is_none());
         let vocabulary = RowSet::of(6, &[1, 4]);
         // Row 3 is reached only as an input; the caller overwrites the vocabulary's rows.
-        let (values, first) = gradients.begin(2, &[3], &vocabulary);
+        let (sums, first) = gradients.begin(2, &[3], &vocabulary);
         assert!(first);
-        values.embed.fill(7.0);
+        sums.weights.embed.fill(7.0);
         gradients.clear();
         assert!(gradients.values().is_none());
-        let (values, first) = gradients.begin(2, &[4], &vocabulary);
+        let (sums, first) = gradients.begin(2, &[4], &vocabulary);
         assert!(first);
-        assert_eq!(values.embed, [7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0]);
+        assert_eq!(sums.weights.embed, [7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0]);
         let (_, first) = gradients.begin(2, &[4], &vocabulary);
         assert!(!first && gradients.values().is_some() && gradients.reached().count() == 3);
         gradients.clear();

@@ -2,10 +2,11 @@
 
 use ferrane_host::{pool, simd};
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{Slot, TensorKind};
+use ferrane_llm::weights::{Part, Slot, TensorKind};
 
 use super::gradients::is_table;
 use super::{CHUNK, Gradients};
+use crate::lora::Adapters;
 
 /// Independent partial sums in a chunk, so that the loop vectorizes.
 const LANES: usize = 16;
@@ -24,6 +25,15 @@ pub struct Norms {
 }
 
 impl Norms {
+    fn of_squares(attention: f64, ffn: f64, rest: f64) -> Norms {
+        Norms {
+            total: (attention + ffn + rest).sqrt(),
+            attention: attention.sqrt(),
+            ffn: ffn.sqrt(),
+            rest: rest.sqrt(),
+        }
+    }
+
     /// All norms times `factor`.
     pub fn scaled(self, factor: f64) -> Self {
         Norms {
@@ -39,6 +49,9 @@ impl Norms {
 /// f64, where they cannot overflow, in an order that depends only on shapes and reached rows (the
 /// reference trainer sums in fp32: upstream-defects #10).
 pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
+    if gradients.adapters().is_some() {
+        return gradients.adapter_sums().map_or(Norms::default(), of_adapters);
+    }
     let Some(values) = gradients.values() else { return Norms::default() };
     let tensors = values.tensors(config);
     let mut pieces: Vec<(usize, &[f32])> = Vec::new();
@@ -60,7 +73,7 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
             *sum = squares(pieces[first + k].1);
         }
     });
-    let (mut attention, mut ffn, mut rest) = (0.0, 0.0, 0.0);
+    let (mut attention, mut ffn, mut rest) = (0.0f64, 0.0f64, 0.0f64);
     for ((tensor, _), sum) in pieces.iter().zip(&sums) {
         *match group(&tensors[*tensor].name, tensors[*tensor].kind) {
             GradientGroup::Attention => &mut attention,
@@ -68,12 +81,20 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
             GradientGroup::Rest => &mut rest,
         } += sum;
     }
-    Norms {
-        total: (attention + ffn + rest).sqrt(),
-        attention: f64::sqrt(attention),
-        ffn: f64::sqrt(ffn),
-        rest: f64::sqrt(rest),
+    Norms::of_squares(attention, ffn, rest)
+}
+
+/// Norms of the gradients of adapters, by the matrix that they adapt.
+fn of_adapters(sums: &Adapters) -> Norms {
+    let (mut attention, mut ffn) = (0.0f64, 0.0f64);
+    for factors in sums.layers().iter().flatten() {
+        let sum = match factors.part {
+            Part::W1 | Part::W2 | Part::W3 => &mut ffn,
+            _ => &mut attention,
+        };
+        *sum += squares(&factors.a) + squares(&factors.b);
     }
+    Norms::of_squares(attention, ffn, 0.0)
 }
 
 /// The factor of gradient clipping: `clip / norm` if the norm is above `clip`, otherwise 1. A

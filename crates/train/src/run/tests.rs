@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::data::Ids;
+use crate::metrics;
 use crate::step::{MicroStep, ReferenceEngine};
 use ferrane_llm::config::preset;
 use ferrane_llm::random::Rng;

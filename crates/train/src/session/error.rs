@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ferrane_llm::{config, generate, model, tokenizer, weights};
 
 use crate::step::StepError;
-use crate::{checkpoint, data, run};
+use crate::{checkpoint, data, lora, run};
 
 /// The errors of a session. Messages name fields of [`SessionOptions`](super::SessionOptions) in
 /// backquotes.
@@ -31,7 +31,7 @@ pub enum SessionError {
         before.as_ref().map_or_else(|| "none".to_string(), |before| format!("`{field}` {before}"))
     )]
     OtherStart {
-        /// `model` or `init`.
+        /// `model`, `init` or `lora`.
         field: &'static str,
         /// The value that the caller gave.
         given: String,
@@ -103,6 +103,18 @@ pub enum SessionError {
     /// A kernel cannot be built, compiled, loaded or evaluated.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// Conversations without a template.
+    #[error("`chat`: the model has no chat template; give one with `chat_template`")]
+    NoTemplate,
+    /// The chat template cannot be read.
+    #[error(transparent)]
+    Template(#[from] ferrane_llm::chat::Error),
+    /// Adapters cannot be trained with these options or weights.
+    #[error(transparent)]
+    Lora(#[from] lora::Error),
+    /// Adapters without a model.
+    #[error("`lora` {0}: adapters need the weights of a model; give `init`")]
+    NoBase(usize),
     /// The training loop failed.
     #[error(transparent)]
     Run(#[from] run::Error),

@@ -47,7 +47,8 @@ use ferrane_llm::weights::Weights;
 
 use crate::checkpoint::{self, Checkpoint, State, Store};
 use crate::data::{Corpus, Split};
-use crate::metrics::{EngineMemory, Sink, Timeline};
+use crate::lora::{Adapters, LoraOptions, Tuning};
+use crate::metrics::{Memory, Sink, Timeline};
 use crate::run::{self, Control, Event, Run, Summary};
 use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
 
@@ -105,10 +106,12 @@ impl StoredRun {
     /// [`SessionError::OtherStart`].
     pub fn check(&self, options: &SessionOptions) -> Result<(), SessionError> {
         let given = options.clone().absolute();
+        let lora = |options: &SessionOptions| options.lora.as_ref().map(LoraOptions::to_string);
         let shown = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
         for (field, given, before) in [
             ("model", given.model.clone(), self.options.model_name()),
             ("init", shown(&given.init), shown(&self.options.init)),
+            ("lora", lora(&given), lora(&self.options)),
         ] {
             if let Some(given) = given.filter(|given| before.as_ref() != Some(given)) {
                 return Err(SessionError::OtherStart { field, given, before, folder: self.options.run.out.clone() });
@@ -132,7 +135,7 @@ impl StoredRun {
     ) -> Result<Session, SessionError> {
         options.run.check()?;
         self.check(&options)?;
-        let StoredRun { options: before, store, checkpoint } = self;
+        let StoredRun { options: before, store, mut checkpoint } = self;
         let kept = Tokenizer::find(store.root())?;
         let has_tokenizer = kept.is_some();
         // The tokenizer in the run's folder; its original file may no longer exist.
@@ -146,6 +149,7 @@ impl StoredRun {
             }
             _ => kept,
         };
+        let tuned = parts::resumed_adapters(&options, tokenizer.as_ref(), &mut checkpoint)?;
         let vocab = checkpoint.config.vocab;
         let corpus = parts::corpus_of(&options, tokenizer.as_ref(), vocab, events)?;
         let vocabulary = match &checkpoint.state.compaction {
@@ -162,6 +166,7 @@ impl StoredRun {
             corpus,
             vocabulary,
             Start::StoredRun { store, checkpoint: Box::new(checkpoint), has_tokenizer },
+            tuned,
             events,
         )
     }
@@ -203,15 +208,17 @@ impl Session {
         }
         let tokenizer = parts::tokenizer(&options)?;
         let (config, weights) = parts::model(&options, tokenizer.as_ref())?;
+        let tuned = parts::new_adapters(&options, &config, &weights)?;
         let corpus = parts::corpus_of(&options, tokenizer.as_ref(), config.vocab, events)?;
         let vocabulary = match device {
-            Some(_) if options.compact => {
+            Some(_) if options.compact && options.lora.is_none() => {
                 let ends = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten();
                 Compaction::used(corpus.iter().chain(ends), config.vocab)
             }
             _ => Compaction::disabled(config.vocab),
         };
-        Session::build(options, device, tokenizer, corpus, vocabulary, Start::New(Box::new(config), weights), events)
+        let start = Start::New(Box::new(config), weights);
+        Session::build(options, device, tokenizer, corpus, vocabulary, start, tuned, events)
     }
 
     /// Resumes the run in `folder` with its stored options. [`StoredRun::resume`] takes other ones.
@@ -235,6 +242,7 @@ impl Session {
         corpus: Corpus,
         vocabulary: Compaction,
         start: Start,
+        tuned: Option<(Tuning, Adapters)>,
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
         let (config, weights) = match &start {
@@ -265,7 +273,7 @@ impl Session {
         let kept = options.absolute();
         let record = serde_json::to_value(&kept).unwrap_or_default();
         let source = kept.tokenizer.as_ref().map(|path| path.display().to_string());
-        let run = match start {
+        let mut run = match start {
             Start::New(config, weights) => {
                 Run::new(kept.run, *config, weights, corpus, engine)?.with_origin(record, source, None)
             }
@@ -274,13 +282,13 @@ impl Session {
                 Run::resume(kept.run, store, *checkpoint, corpus, engine)?.with_origin(record, source, Some(&before))
             }
         };
-        let run = match &tokenizer {
-            Some(tokenizer) => {
-                let text = samples::writer(tokenizer.clone(), run.state().compaction.clone(), seed);
-                run.with_samples(text)
-            }
-            None => run,
-        };
+        if let Some(tokenizer) = &tokenizer {
+            let text = samples::writer(tokenizer.clone(), run.state().compaction.clone(), seed);
+            run = run.with_samples(text);
+        }
+        if let Some((tuning, values)) = tuned {
+            run = run.with_adapters(tuning, values);
+        }
         if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !has_tokenizer) {
             keep_tokenizer(tokenizer, &out)?;
         }
@@ -339,6 +347,11 @@ impl Session {
         self.run.weights()
     }
 
+    /// The adapters as of the last update, if these are trained.
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.run.adapters()
+    }
+
     /// The state as of the last update, with the ids that the loss runs over.
     pub fn state(&self) -> &State {
         self.run.state()
@@ -354,9 +367,14 @@ impl Session {
         &self.shape
     }
 
-    /// Memory of the engine, in bytes by kind.
-    pub fn memory(&self) -> EngineMemory {
-        self.run.memory()
+    /// The memory of the run by owner. `peak` is the peak resident memory of the process, as the
+    /// system reports it.
+    pub fn memory(&self, peak: Option<usize>) -> Memory {
+        let whole = Memory::new(self.config(), self.run.memory(), peak);
+        match self.run.frozen_bytes() {
+            Some(frozen) => whole.of_adapters(self.run.trained(), frozen),
+            None => whole,
+        }
     }
 }
 

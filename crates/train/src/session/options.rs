@@ -6,7 +6,8 @@ use ferrane_llm::config::{Config, PRESETS};
 use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use serde::{Deserialize, Serialize};
 
-use crate::data::{BAD_ROWS, DataSet, FIELD};
+use crate::data::{BAD_ROWS, DataSet, FIELD, MESSAGES_FIELD};
+use crate::lora::LoraOptions;
 use crate::run::RunOptions;
 
 /// The preset of a session whose options name neither a model nor weights.
@@ -22,12 +23,19 @@ pub struct SessionOptions {
     /// Path of the initial weights, for [`ferrane_llm::model::Model::open`]; `None`: random
     /// weights.
     pub init: Option<PathBuf>,
+    /// Adapters that are trained instead of the weights of `init`; `None`: all weights are trained.
+    pub lora: Option<LoraOptions>,
     /// Sets of training data ([`crate::data::Corpus::open`]); without one, the embedded corpus of
     /// simple stories.
     #[serde(deserialize_with = "DataSet::deserialize_list")]
     pub data: Vec<DataSet>,
     /// The field of JSON Lines, or the column of Parquet files, that holds the text.
     pub data_field: String,
+    /// Whether the rows of JSON Lines are conversations, of which the loss runs over the tokens of
+    /// the assistant; `data_field` then holds their messages.
+    pub chat: bool,
+    /// File with the chat template; `None`: the one of `init` or `model`.
+    pub chat_template: Option<PathBuf>,
     /// Folder of the cache of ids; `None`: the user's ([`crate::data::IdsCache::user`]).
     pub data_cache: Option<PathBuf>,
     /// Largest number of broken rows of a set that are left out.
@@ -45,7 +53,8 @@ pub struct SessionOptions {
     /// The kernels of a step on a device. A resumed run may have another pipeline.
     pub pipeline: PipelineKind,
     /// Whether classifier and loss run only over the ids that occur in the data (training-dynamic
-    /// §9). The reference always computes all ids.
+    /// §9). The reference always computes all ids, and so does a run that trains adapters, because
+    /// the adapters are used with the model's own vocabulary.
     pub compact: bool,
     /// The options of the loop, and the run's folder.
     #[serde(flatten)]
@@ -57,8 +66,11 @@ impl Default for SessionOptions {
         SessionOptions {
             model: None,
             init: None,
+            lora: None,
             data: Vec::new(),
             data_field: FIELD.into(),
+            chat: false,
+            chat_template: None,
             data_cache: None,
             bad_rows: BAD_ROWS,
             tokenizer: None,
@@ -91,7 +103,8 @@ impl SessionOptions {
     #[must_use]
     pub fn absolute(mut self) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        let files = [&mut self.init, &mut self.data_cache, &mut self.tokenizer].into_iter().flatten();
+        let files =
+            [&mut self.init, &mut self.data_cache, &mut self.tokenizer, &mut self.chat_template].into_iter().flatten();
         for path in files.chain(self.data.iter_mut().map(|set| &mut set.path)) {
             *path = absolute(path);
         }
@@ -101,6 +114,11 @@ impl SessionOptions {
             *model = absolute(Path::new(model.as_str())).display().to_string();
         }
         self
+    }
+
+    /// The field of JSON Lines with the text or the messages.
+    pub(super) fn field(&self) -> &str {
+        if self.chat && self.data_field == FIELD { MESSAGES_FIELD } else { &self.data_field }
     }
 
     /// The name of the model, if the options name one.

@@ -4,13 +4,16 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferrane_llm::chat::Template;
 use ferrane_llm::config::{self, Config};
 use ferrane_llm::model::{self, Model};
 use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::{Init, Weights};
 
 use super::{MODEL, SessionError, SessionOptions};
+use crate::checkpoint::Checkpoint;
 use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
+use crate::lora::{Adapters, Tuning};
 use crate::run::Event;
 
 /// Smallest number of entries of a tokenizer that is trained on a text.
@@ -18,14 +21,15 @@ const VOCABULARY: usize = 512;
 /// Largest number of bytes of text that it is trained on.
 const TOKENIZER_TEXT: usize = 8 << 20;
 
-/// The tokenizer of a new run's data: the one in the options; for the embedded corpus its own; the
-/// one next to the model or its weights; or, for a text and a new model, one that is trained on the
-/// text. `None` for data of ids.
+/// The tokenizer of a new run's data: the one in the options; for the embedded corpus and a new
+/// model its own; the one next to the model or its weights; for the embedded corpus and a model
+/// without a tokenizer its own; or, for a text and a new model, one that is trained on the text.
+/// `None` for data of ids.
 pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionError> {
     if let Some(path) = &options.tokenizer {
         return Ok(Some(Tokenizer::open(path)?));
     }
-    if options.data.is_empty() {
+    if options.data.is_empty() && options.init.is_none() {
         return Ok(Some(story::tokenizer(&corpus())?));
     }
     let folder = options.model.as_deref().map(Path::new).filter(|path| path.is_dir());
@@ -34,7 +38,11 @@ pub fn tokenizer(options: &SessionOptions) -> Result<Option<Tokenizer>, SessionE
             return Ok(Some(tokenizer));
         }
     }
-    if options.init.is_some() {
+    if options.data.is_empty() {
+        return Ok(Some(story::tokenizer(&corpus())?));
+    }
+    // A template needs the tokenizer that it was written for.
+    if options.init.is_some() || options.chat {
         return Ok(None);
     }
     let text = data::beginning(&options.data, &options.data_field, TOKENIZER_TEXT)?;
@@ -53,6 +61,24 @@ fn corpus() -> String {
     story::generate(story::DEFAULT.0, story::DEFAULT.1)
 }
 
+/// The chat template of conversations, if the data are some.
+fn template(options: &SessionOptions) -> Result<Option<Template>, SessionError> {
+    if !options.chat {
+        return Ok(None);
+    }
+    if let Some(path) = &options.chat_template {
+        let source = fs::read_to_string(path).map_err(|source| SessionError::Io { file: path.clone(), source })?;
+        return Ok(Some(Template::new(&source)?));
+    }
+    let model = options.model.as_deref().map(Path::new).filter(|path| path.exists());
+    for place in [options.init.as_deref(), model].into_iter().flatten() {
+        if let Some(template) = Template::find(place)? {
+            return Ok(Some(template));
+        }
+    }
+    Err(SessionError::NoTemplate)
+}
+
 /// Opens the data, for a vocabulary of `vocabulary` entries.
 pub fn corpus_of(
     options: &SessionOptions,
@@ -60,11 +86,13 @@ pub fn corpus_of(
     vocabulary: usize,
     events: &mut dyn FnMut(&Event),
 ) -> Result<Corpus, SessionError> {
+    let template = template(options)?;
     let source = Source {
         format: Format::Auto,
         tokenizer,
         vocabulary,
-        field: &options.data_field,
+        field: options.field(),
+        template: template.as_ref(),
         bad_rows: options.bad_rows,
         cache: options.data_cache.as_deref(),
     };
@@ -115,6 +143,32 @@ pub fn model(options: &SessionOptions, tokenizer: Option<&Tokenizer>) -> Result<
     config.validate()?;
     let weights = weights.unwrap_or_else(|| Weights::init(&config, Init::Normal { std: 0.02 }, options.run.seed));
     Ok((config, weights))
+}
+
+/// New adapters for the weights of a run that trains them.
+pub fn new_adapters(
+    options: &SessionOptions,
+    config: &Config,
+    weights: &Weights,
+) -> Result<Option<(Tuning, Adapters)>, SessionError> {
+    let Some(lora) = &options.lora else { return Ok(None) };
+    if options.init.is_none() {
+        return Err(SessionError::NoBase(lora.rank));
+    }
+    Ok(Some(Tuning::begin(config, weights, lora, options.run.seed)?))
+}
+
+/// The adapters of a checkpoint, if it has any. Its weights become those of the model with the
+/// adapters' changes.
+pub fn resumed_adapters(
+    options: &SessionOptions,
+    tokenizer: Option<&Tokenizer>,
+    checkpoint: &mut Checkpoint,
+) -> Result<Option<(Tuning, Adapters)>, SessionError> {
+    let Some(stored) = checkpoint.adapters.take() else { return Ok(None) };
+    (_, checkpoint.weights) = model(options, tokenizer)?;
+    checkpoint.weights.check(&checkpoint.config)?;
+    Ok(Some(Tuning::resume(&checkpoint.config, &mut checkpoint.weights, stored)?))
 }
 
 /// The weights in `path`, checked against the name of their model and against the tokenizer.

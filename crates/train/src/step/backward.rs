@@ -13,11 +13,12 @@ use ferrane_llm::norm;
 use ferrane_llm::weights::{Layer, Part, Weights};
 
 use super::cpu::{self, RopeTables};
-use super::gradients::{Jobs, ProductRows, Queue};
+use super::gradients::{GradientSink, Jobs, LayerAdapters, ProductRows, Queue};
 use super::kernels::{Kernels, LayerRun};
 use super::pipeline::Saved;
 use super::{Parts, StepError, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
+use crate::optim::Sums;
 
 /// The results of the forward pass that the backward pass reads.
 #[derive(Clone, Copy)]
@@ -103,17 +104,18 @@ impl Backward {
     pub fn run(
         &mut self,
         tape: Tape<'_>,
-        gradients: &mut Weights,
+        gradients: Sums<'_>,
         first: bool,
         parts: &mut Parts,
     ) -> Result<(f32, bool), StepError> {
         let Backward { stream, jobs } = self;
         let s = stream.s;
-        let Weights { embed, layers, norm, .. } = gradients;
+        let Weights { embed, layers, norm, .. } = gradients.weights;
+        let adapters = LayerAdapters::of(gradients.adapters);
         let (result, begun) = pool::scope(|scope| {
             let queue = Queue { scope, jobs: &*jobs, tracer: tape.tracer, s, first };
-            let result = stream.layers(tape, layers, norm, queue, parts);
-            if result.is_ok() {
+            let result = stream.layers(tape, layers, adapters, norm, queue, parts);
+            if result.is_ok() && !embed.is_empty() {
                 let span = tape.tracer.span(SpanKind::Classifier, "embedding gradient", None);
                 timed(&mut parts.classifier, || cpu::embed_gradient(&stream.dy, tape.inputs, tape.config.dim, embed));
                 drop(span);
@@ -132,6 +134,7 @@ impl Stream {
         &mut self,
         tape: Tape<'a>,
         gradients: &'a mut [Layer],
+        mut adapters: Vec<LayerAdapters<'a>>,
         norm_gradient: &mut [f32],
         queue: Queue<'_, 'a>,
         parts: &mut Parts,
@@ -156,8 +159,13 @@ impl Stream {
             if queue.first {
                 vectors.zero();
             }
-            self.feed_forward(&layer, [w1, w3, w2], &mut vectors, parts)?;
-            self.attention(&layer, [wq, wk, wv, wo], &mut vectors, parts)?;
+            // The last of the layers that are left.
+            let mut adapters = adapters.pop().unwrap_or_default();
+            let ffn = [(Part::W1, w1), (Part::W3, w3), (Part::W2, w2)].map(|(part, w)| adapters.sink(part, w));
+            let attention = [(Part::Wq, wq), (Part::Wk, wk), (Part::Wv, wv), (Part::Wo, wo)];
+            let attention = attention.map(|(part, w)| adapters.sink(part, w));
+            self.feed_forward(&layer, ffn, &mut vectors, parts)?;
+            self.attention(&layer, attention, &mut vectors, parts)?;
             drop(span);
         }
         Ok(max_dy)
@@ -167,7 +175,7 @@ impl Stream {
     fn feed_forward<'a>(
         &mut self,
         l: &LayerTape<'a, '_>,
-        [w1, w3, w2]: [&'a mut Vec<f32>; 3],
+        [w1, w3, w2]: [GradientSink<'a>; 3],
         vectors: &mut Vectors<'_>,
         parts: &mut Parts,
     ) -> Result<(), StepError> {
@@ -220,7 +228,7 @@ impl Stream {
     fn attention<'a>(
         &mut self,
         l: &LayerTape<'a, '_>,
-        [wq, wk, wv, wo]: [&'a mut Vec<f32>; 4],
+        [wq, wk, wv, wo]: [GradientSink<'a>; 4],
         vectors: &mut Vectors<'_>,
         parts: &mut Parts,
     ) -> Result<(), StepError> {
@@ -354,7 +362,7 @@ struct LayerTape<'a, 'q> {
 }
 
 impl<'a> LayerTape<'a, '_> {
-    fn product(&self, part: Part, out: &'a mut [f32], lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
+    fn product(&self, part: Part, out: GradientSink<'a>, lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
         self.queue.product(self.index, part, out, lhs, rhs);
     }
 

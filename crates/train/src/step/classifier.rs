@@ -16,6 +16,8 @@ use ferrane_host::{pool, simd};
 
 use ferrane_llm::compaction::Compaction;
 
+use super::{IGNORED, counted};
+
 /// Number of logits in a tile.
 const TILE: usize = 32 * 1024;
 /// Largest number of groups of tiles.
@@ -69,8 +71,8 @@ struct Backward<'a> {
     values: &'a mut [f32],
     factors: &'a [f32],
     group: &'a mut TileGroup,
-    /// Rows of the model's gradient, beginning with row `base`.
-    gradient: &'a mut [f32],
+    /// Rows of the model's gradient, beginning with row `base`; `None` for a frozen classifier.
+    gradient: Option<&'a mut [f32]>,
     base: usize,
 }
 
@@ -81,7 +83,7 @@ pub struct Operands<'a> {
     pub weights: &'a [f32],
     /// Output of the final norm, `[dim, s]`.
     pub normed: &'a [f32],
-    /// Target of each token, as a row of `weights`, `[s]`.
+    /// Target of each token, as a row of `weights`, or [`IGNORED`], `[s]`.
     pub targets: &'a [u32],
 }
 
@@ -113,8 +115,8 @@ impl Classifier {
         (self.values.len() + self.max.len() + self.sum.len() + self.s + groups) * size_of::<f32>() + 16 * self.s
     }
 
-    /// Mean cross-entropy of a window, in nats per token. The loss of a token is log Σexp − logit;
-    /// the sum over tokens is in f64.
+    /// Mean cross-entropy of a window over the targets that count, in nats per token. The loss of a
+    /// token is log Σexp − logit; the sum over tokens is in f64.
     ///
     /// # Errors
     /// The operands have inconsistent sizes.
@@ -133,15 +135,19 @@ impl Classifier {
             let column = || max[t..].iter().step_by(s).zip(sum[t..].iter().step_by(s));
             *top = column().fold(f32::NEG_INFINITY, |top, (max, _)| top.max(*max));
             *total = column().map(|(max, sum)| f64::from(*sum) * f64::from(max - *top).exp()).sum();
+            // No number is hidden: a total that is not finite counts everywhere.
+            if of.targets.get(t) == Some(&IGNORED) && total.is_finite() {
+                continue;
+            }
             let logit = f32::from_bits(wanted[t].load(Ordering::Relaxed));
             loss += total.ln() + f64::from(*top) - f64::from(logit);
         }
-        Ok((loss / s as f64) as f32)
+        Ok((loss / counted(of.targets).max(1) as f64) as f32)
     }
 
-    /// Gradients of the loss of the preceding [`Classifier::loss`], times `scale`. Overwrites `dx`
-    /// `[dim, s]`. Adds to the rows of the vocabulary in `gradient`, or overwrites them for the
-    /// first window of an accumulation.
+    /// Gradients of the loss of the preceding [`Classifier::loss`], times `scale` and the share of
+    /// the targets that count. Overwrites `dx` `[dim, s]`. Adds to the rows of the vocabulary in
+    /// `gradient`, if any, or overwrites them for the first window of an accumulation.
     ///
     /// # Errors
     /// As [`Classifier::loss`].
@@ -150,14 +156,18 @@ impl Classifier {
         of: Operands<'_>,
         scale: f32,
         dx: &mut [f32],
-        gradient: &mut [f32],
+        gradient: Option<&mut [f32]>,
         vocabulary: &Compaction,
         first: bool,
     ) -> Result<(), GemmError> {
         let Classifier { s, dim, rows, tile, per_group, values, max, sum, whole, groups, .. } = self;
         let (s, dim, rows, tile, per_group) = (*s, *dim, *rows, *tile, *per_group);
         for (max, sum) in max.chunks_exact(s).zip(sum.chunks_exact_mut(s)) {
-            for ((factor, max), (top, total)) in sum.iter_mut().zip(max).zip(&*whole) {
+            for (((factor, max), (top, total)), target) in sum.iter_mut().zip(max).zip(&*whole).zip(of.targets) {
+                if *target == IGNORED {
+                    *factor = 0.0;
+                    continue;
+                }
                 *factor = (f64::from(max - top).exp() * f64::from(scale) / (total * s as f64)) as f32;
             }
         }
@@ -172,9 +182,12 @@ impl Classifier {
                 None => (from, to),
                 Some(ids) => (ids[from] as usize, ids[to - 1] as usize + 1),
             };
-            let (mine, others) = std::mem::take(&mut rest)[(begin - base) * dim..].split_at_mut((end - begin) * dim);
-            (rest, base) = (others, end);
-            if ids.is_some() {
+            let mine = rest.take().map(|all| {
+                let (mine, others) = all[(begin - base) * dim..].split_at_mut((end - begin) * dim);
+                (rest, base) = (Some(others), end);
+                mine
+            });
+            if ids.is_some() && mine.is_some() {
                 group.dw.resize(tile * dim, 0.0);
             }
             tasks.push((Backward { first: from, values, factors, group, gradient: mine, base: begin }, Ok(())));
@@ -270,6 +283,7 @@ impl Backward<'_> {
             let d = Operand::F32(View::row_major(values, rows, s)?);
             let dx = Output::F32(ViewMut::row_major(&mut group.dx, dim, s)?);
             gemm(weights, d, dx, Epilogue { accumulate: i > 0, ..Epilogue::default() })?;
+            let Some(gradient) = gradient.as_deref_mut() else { continue };
             let Some(ids) = ids else {
                 let rows_of = &mut gradient[i * tile * dim..];
                 let out = Output::F32(ViewMut::row_major(rows_of, rows, dim)?);
@@ -357,7 +371,7 @@ mod tests {
                 for first in [true, false] {
                     let found = classifier.loss(of).unwrap();
                     assert!((f64::from(found) - loss).abs() < 1e-5 * loss, "{found} and {loss}");
-                    classifier.backward(of, 64.0, &mut dx, &mut dw, &vocabulary, first).unwrap();
+                    classifier.backward(of, 64.0, &mut dx, Some(&mut dw), &vocabulary, first).unwrap();
                     near(&dx, &want_dx, "dx");
                     let times = if first { 1.0 } else { 2.0 };
                     let want: Vec<f64> = want_dw.iter().map(|w| times * w).collect();
@@ -386,7 +400,7 @@ mod tests {
             let loss = pool.install(|| {
                 let mut classifier = Classifier::new(rows, dim, s);
                 let loss = classifier.loss(of).unwrap();
-                classifier.backward(of, 8.0, &mut dx, &mut dw, &full, true).unwrap();
+                classifier.backward(of, 8.0, &mut dx, Some(&mut dw), &full, true).unwrap();
                 loss
             });
             (loss, dx, dw)

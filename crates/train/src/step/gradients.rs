@@ -16,6 +16,7 @@ use ferrane_host::pool::Scope;
 use ferrane_host::sync::lock;
 use ferrane_llm::weights::Part;
 
+use crate::lora::{Adapters, Factors};
 use crate::metrics::timeline::{SpanKind, Tracer};
 
 /// An operand of a product: an activation `[channels, S]`.
@@ -32,6 +33,45 @@ impl ProductRows<'_> {
             ProductRows::Half(v) => Operand::F16(View::row_major(v, v.len() / s, s)?),
             ProductRows::Owned(v) => Operand::F32(View::row_major(v, v.len() / s, s)?),
         })
+    }
+}
+
+/// Where a product of activations goes.
+pub enum GradientSink<'a> {
+    /// The gradient of the whole matrix, `[rows of lhs, rows of rhs]`.
+    Matrix(&'a mut [f32]),
+    /// The gradients of an adapter of the matrix.
+    Adapter { factors: &'a Factors, sums: &'a mut Factors, scale: f32 },
+    /// Nowhere: the matrix is frozen.
+    Frozen,
+}
+
+/// The adapters of a layer, with their gradients, that no product writes yet.
+#[derive(Default)]
+pub struct LayerAdapters<'a> {
+    rest: Vec<(&'a Factors, &'a mut Factors)>,
+    scale: f32,
+}
+
+impl<'a> LayerAdapters<'a> {
+    /// The adapters of each layer; none for layers beyond the adapters' ones.
+    pub fn of(adapters: Option<(&'a Adapters, &'a mut Adapters)>) -> Vec<LayerAdapters<'a>> {
+        let Some((values, sums)) = adapters else { return Vec::new() };
+        let scale = values.scale() as f32;
+        let layers = values.layers().iter().zip(sums.layers_mut());
+        layers.map(|(values, sums)| LayerAdapters { rest: values.iter().zip(sums).collect(), scale }).collect()
+    }
+
+    /// The sink of a part's gradient: its adapter, else its matrix if that has a gradient.
+    pub fn sink(&mut self, part: Part, matrix: &'a mut [f32]) -> GradientSink<'a> {
+        match self.rest.iter().position(|(factors, _)| factors.part == part) {
+            Some(at) => {
+                let (factors, sums) = self.rest.swap_remove(at);
+                GradientSink::Adapter { factors, sums, scale: self.scale }
+            }
+            None if matrix.is_empty() => GradientSink::Frozen,
+            None => GradientSink::Matrix(matrix),
+        }
     }
 }
 
@@ -52,9 +92,13 @@ impl Jobs {
         found.unwrap_or_else(|| vec![0.0; len])
     }
 
-    /// Returns a buffer for reuse.
-    fn give(&self, buffer: Vec<f32>) {
-        lock(&self.spare).push(buffer);
+    /// Returns the buffers of operands for reuse.
+    fn give_all(&self, operands: [ProductRows<'_>; 2]) {
+        for rows in operands {
+            if let ProductRows::Owned(buffer) = rows {
+                lock(&self.spare).push(buffer);
+            }
+        }
     }
 
     /// Bytes of the spare buffers.
@@ -89,23 +133,28 @@ pub struct Queue<'q, 'a> {
 }
 
 impl<'a> Queue<'_, 'a> {
-    /// Queues `out += lhs · rhsᵀ`, or `out = lhs · rhsᵀ` if [`Queue::first`]. The product completes
-    /// before the scope ends. `out` is `[rows of lhs, rows of rhs]`.
-    pub fn product(&self, layer: usize, part: Part, out: &'a mut [f32], lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
+    /// Queues `out += lhs · rhsᵀ`, or `out = lhs · rhsᵀ` if [`Queue::first`]; for an adapter, the
+    /// products that give its gradients. They complete before the scope ends.
+    pub fn product(&self, layer: usize, part: Part, out: GradientSink<'a>, lhs: ProductRows<'a>, rhs: ProductRows<'a>) {
         let Queue { jobs, tracer, s, first, .. } = *self;
+        if matches!(out, GradientSink::Frozen) {
+            jobs.give_all([lhs, rhs]);
+            return;
+        }
         self.scope.spawn(move |_| {
             let span = tracer.span(SpanKind::WeightGradient, part.name(), Some(layer));
             let begun = Instant::now();
-            if let Err(error) = multiply(out, &lhs, &rhs, s, !first) {
+            let result = match out {
+                GradientSink::Matrix(out) => multiply(out, &lhs, &rhs, s, !first),
+                GradientSink::Adapter { factors, sums, scale } => adapt(factors, sums, scale, &lhs, &rhs, s, !first),
+                GradientSink::Frozen => Ok(()),
+            };
+            if let Err(error) = result {
                 *lock(&jobs.failed) = Some(error);
             }
             jobs.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             drop(span);
-            for rows in [lhs, rhs] {
-                if let ProductRows::Owned(buffer) = rows {
-                    jobs.give(buffer);
-                }
-            }
+            jobs.give_all([lhs, rhs]);
         });
     }
 }
@@ -120,6 +169,33 @@ fn multiply(
     let (lhs, rhs) = (lhs.view(s)?, rhs.view(s)?);
     let out = Output::F32(ViewMut::row_major(out, lhs.shape().0, rhs.shape().0)?);
     gemm(lhs, rhs.t(), out, Epilogue { accumulate, ..Epilogue::default() })
+}
+
+/// The gradients of `W = … + s·B·A` with output gradients `lhs` and inputs `rhs`:
+/// `dB = s·lhs·(A·rhs)ᵀ`, `dA = s·(Bᵀ·lhs)·rhsᵀ`.
+fn adapt(
+    Factors { a, b, .. }: &Factors,
+    sums: &mut Factors,
+    scale: f32,
+    lhs: &ProductRows<'_>,
+    rhs: &ProductRows<'_>,
+    s: usize,
+    accumulate: bool,
+) -> Result<(), GemmError> {
+    let (lhs, rhs) = (lhs.view(s)?, rhs.view(s)?);
+    let (rows, cols) = (lhs.shape().0, rhs.shape().0);
+    let rank = b.len() / rows.max(1);
+    let plain = Epilogue::default();
+    let scaled = Epilogue { accumulate, scale, ..Epilogue::default() };
+    let mut inner = vec![0.0; rank * s];
+    let a = Operand::F32(View::row_major(a, rank, cols)?);
+    gemm(a, rhs, Output::F32(ViewMut::row_major(&mut inner, rank, s)?), plain)?;
+    let through_a = Operand::F32(View::row_major(&inner, rank, s)?);
+    gemm(lhs, through_a.t(), Output::F32(ViewMut::row_major(&mut sums.b, rows, rank)?), scaled)?;
+    let b = Operand::F32(View::row_major(b, rows, rank)?);
+    gemm(b.t(), lhs, Output::F32(ViewMut::row_major(&mut inner, rank, s)?), plain)?;
+    let through_b = Operand::F32(View::row_major(&inner, rank, s)?);
+    gemm(through_b, rhs.t(), Output::F32(ViewMut::row_major(&mut sums.a, rank, cols)?), scaled)
 }
 
 #[cfg(test)]
@@ -137,7 +213,13 @@ mod tests {
                 let mut unit = jobs.take(4);
                 unit.copy_from_slice(&[1.0, 0.0, 0.0, 1.0]);
                 let queue = Queue { scope, jobs: &jobs, tracer: Tracer::off(), s: 2, first };
-                queue.product(0, Part::W1, &mut out, ProductRows::Half(&half), ProductRows::Owned(unit));
+                queue.product(
+                    0,
+                    Part::W1,
+                    GradientSink::Matrix(&mut out),
+                    ProductRows::Half(&half),
+                    ProductRows::Owned(unit),
+                );
             });
             assert_eq!(out, want);
         }
@@ -145,7 +227,13 @@ mod tests {
         assert_eq!((jobs.bytes(), jobs.take(3), jobs.take(4).len(), jobs.bytes()), (16, vec![0.0; 3], 4, 0));
         pool::scope(|scope| {
             let queue = Queue { scope, jobs: &jobs, tracer: Tracer::off(), s: 2, first: true };
-            queue.product(0, Part::W1, &mut out[..3], ProductRows::Half(&half), ProductRows::Half(&half));
+            queue.product(
+                0,
+                Part::W1,
+                GradientSink::Matrix(&mut out[..3]),
+                ProductRows::Half(&half),
+                ProductRows::Half(&half),
+            );
         });
         assert!(jobs.finish().is_err() && jobs.finish().is_ok());
     }

@@ -17,6 +17,7 @@ pub use reference::ReferenceEngine;
 
 use std::time::{Duration, Instant};
 
+pub use ferrane_llm::reference::IGNORED;
 use ferrane_llm::weights::Weights;
 
 use crate::metrics::{EngineMemory, Timeline};
@@ -47,7 +48,7 @@ pub struct Parts {
 /// The result of one micro-step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MicroStep {
-    /// Mean cross-entropy over the window's tokens.
+    /// Mean cross-entropy over the window's targets that count; 0 without any.
     pub loss: f32,
     /// False if the loss or a backward operand was not finite; the gradients must be discarded
     /// then.
@@ -58,7 +59,12 @@ pub struct MicroStep {
     pub parts: Parts,
 }
 
-/// Computes micro-steps and updates.
+/// Number of targets that count.
+pub fn counted(targets: &[u32]) -> usize {
+    targets.iter().filter(|target| **target != IGNORED).count()
+}
+
+/// Computes micro-steps and updates. Targets may be [`IGNORED`]; no loss is computed for them.
 ///
 /// Token ids are those of the full vocabulary, and gradients have the shapes of the full weights.
 pub trait Engine: Send {
@@ -79,8 +85,9 @@ pub trait Engine: Send {
         self.stage(weights)
     }
 
-    /// Adds the gradients of the mean loss of this window, times `loss_scale`, to `gradients`. The
-    /// gradients are complete when this returns. After an error they must be discarded.
+    /// Adds the gradients of this window to `gradients`: those of the sum of the losses of targets
+    /// that count, divided by the number of all, times `loss_scale`. The gradients are complete
+    /// when this returns. After an error they must be discarded.
     ///
     /// # Errors
     /// The device failed, or an id is outside the vocabulary.
@@ -93,7 +100,7 @@ pub trait Engine: Send {
         loss_scale: f32,
     ) -> Result<MicroStep, StepError>;
 
-    /// Mean loss of one window, without gradients.
+    /// Mean loss of one window over the targets that count, without gradients.
     ///
     /// # Errors
     /// As [`Engine::micro_step`].
@@ -149,9 +156,9 @@ pub enum StepError {
     Shape(String),
 }
 
-/// Checks that all ids are in the vocabulary.
+/// Checks that all ids that count are in the vocabulary.
 fn check_ids(ids: &[u32], vocab: usize) -> Result<(), StepError> {
-    match ids.iter().position(|&id| id as usize >= vocab) {
+    match ids.iter().position(|&id| id as usize >= vocab && id != IGNORED) {
         Some(position) => Err(StepError::Token { id: ids[position], position, vocab }),
         None => Ok(()),
     }
@@ -163,6 +170,10 @@ fn compact_targets(ids: &[u32], vocabulary: &Compaction, compact: &mut Vec<u32>)
     check_ids(ids, vocabulary.vocabulary())?;
     compact.clear();
     for (position, &id) in ids.iter().enumerate() {
+        if id == IGNORED {
+            compact.push(IGNORED);
+            continue;
+        }
         compact.push(vocabulary.compact(id).ok_or_else(|| {
             StepError::Shape(format!(
                 "token id {id} at position {position} is not in the compact vocabulary, which was made from other data"

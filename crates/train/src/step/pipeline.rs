@@ -30,7 +30,7 @@ use super::backward::{Backward, Tape};
 use super::classifier::{Classifier, Operands};
 use super::cpu;
 use super::kernels::{Kernels, LayerRun};
-use super::{Engine, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
+use super::{Engine, IGNORED, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{EngineMemory, Timeline};
 use crate::optim::{Gradients, RowSet, Update, UpdateShare};
@@ -181,6 +181,9 @@ impl Pipeline {
             let text = format!("a window of {} inputs and {} targets, not {s}", inputs.len(), targets.len());
             return Err(StepError::Shape(text));
         }
+        if inputs.contains(&IGNORED) {
+            return Err(StepError::Shape("an input cannot be left out of the loss".into()));
+        }
         check_ids(inputs, self.vocabulary.vocabulary())?;
         compact_targets(targets, &self.vocabulary, &mut self.forward.targets)
     }
@@ -267,18 +270,20 @@ impl Pipeline {
         let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, forward, backward, .. } = self;
         let config = &shape.config;
         let _backward = tracer.span(SpanKind::Step, "backward", None);
-        let (gradients, first) = gradients.begin(config.dim, inputs, active);
+        let (sums, first) = gradients.begin(config.dim, inputs, active);
         let span = tracer.span(SpanKind::Classifier, "classifier gradient", None);
         timed(&mut step.parts.classifier, || {
             let weights = classifier_rows(rows, weights);
             let of = Operands { weights, normed: &forward.normed, targets: &forward.targets };
-            let table = gradients.classifier.as_mut().unwrap_or(&mut gradients.embed);
+            let table = sums.weights.classifier.as_mut().unwrap_or(&mut sums.weights.embed);
+            // A frozen classifier has no gradient.
+            let table = (!table.is_empty()).then_some(table.as_mut_slice());
             classifier.backward(of, loss_scale, backward.entry(), table, vocabulary, first)
         })
         .map_err(product_failed)?;
         drop(span);
         let tape = Tape { config, kernels, weights, saved, x: &forward.x, inputs, tracer };
-        (step.max_dy, step.finite) = backward.run(tape, gradients, first, &mut step.parts)?;
+        (step.max_dy, step.finite) = backward.run(tape, sums, first, &mut step.parts)?;
         Ok(step)
     }
 

@@ -6,21 +6,24 @@ use ferrane_llm::config::Config;
 use ferrane_llm::reference::{Error, Reference};
 use ferrane_llm::weights::Weights;
 
-use super::{Engine, MicroStep, Parts, StepError};
+use super::{Engine, MicroStep, Parts, StepError, counted};
 use crate::optim::Gradients;
 
-/// Runs [`ferrane_llm::reference`]. It has no state between steps, so staging does nothing.
+/// Runs [`ferrane_llm::reference`]. It keeps nothing of a step, so staging does nothing.
 ///
 /// It reports no `max_dy`, because fp32 needs no loss scale.
 #[derive(Debug, Clone)]
 pub struct ReferenceEngine {
     config: Config,
+    /// Gradients of all weights, from which those of adapters follow; allocated with the first
+    /// window of a run that trains adapters.
+    whole: Option<Weights>,
 }
 
 impl ReferenceEngine {
     /// An engine for models of this configuration.
     pub fn new(config: Config) -> Self {
-        ReferenceEngine { config }
+        ReferenceEngine { config, whole: None }
     }
 }
 
@@ -39,9 +42,18 @@ impl Engine for ReferenceEngine {
     ) -> Result<MicroStep, StepError> {
         let begun = Instant::now();
         let model = Reference::new(&self.config, weights).map_err(failed)?;
-        let loss = model
-            .accumulate(inputs, targets, f64::from(loss_scale), gradients.sums(&self.config))
-            .map_err(failed)? as f32;
+        let scale = f64::from(loss_scale) * (counted(targets) as f64 / targets.len().max(1) as f64);
+        let loss = match gradients.begin_adapters() {
+            None => model.accumulate(inputs, targets, scale, gradients.sums(&self.config)).map_err(failed)?,
+            Some((adapters, sums, first)) => {
+                let whole = self.whole.get_or_insert_with(|| Weights::zeros(&self.config));
+                whole.tensors_mut(&self.config).into_iter().for_each(|tensor| tensor.data.fill(0.0));
+                let loss = model.accumulate(inputs, targets, scale, whole).map_err(failed)?;
+                let project = adapters.project(whole, sums, first);
+                project.map_err(|e| StepError::Shape(e.to_string()))?;
+                loss
+            }
+        } as f32;
         // The reference does not measure parts; all of its work is on the CPU.
         let parts = Parts { elementwise: begun.elapsed(), ..Parts::default() };
         Ok(MicroStep { loss, finite: loss.is_finite(), max_dy: 0.0, parts })

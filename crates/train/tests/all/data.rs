@@ -23,7 +23,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         fs::write(self.path(name), bytes).unwrap();
         self.path(name)

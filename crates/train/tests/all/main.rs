@@ -3,8 +3,10 @@
 // Tests print the errors that they measure.
 #![allow(clippy::print_stderr)]
 
+mod conversations;
 mod data;
 mod gradients;
+mod lora;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pipelines;
