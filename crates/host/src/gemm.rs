@@ -1,9 +1,9 @@
 //! Matrix products: `out = epilogue(lhs · rhs)`.
 //!
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
-//! operand needs no copy. Sums are fp32, except for two large fp16 factors on a processor with
-//! AVX-512 VNNI: these are summed in block floating point, whose error is a fraction of the
-//! rounding to fp16 that the factors have been through (`bfp`). The [`Epilogue`] scales, adds a
+//! operand needs no copy. Sums are fp32, except for two large factors of fp16, or of fp32 that need
+//! no more precision ([`Operand::Rounded`]), on a processor with AVX-512 VNNI: these are summed in
+//! block floating point, whose error is a fraction of that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a
 //! bias, accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a
 //! factor is zero.
 //!
@@ -109,6 +109,9 @@ const PAIRWISE: usize = 256;
 pub enum Operand<'a> {
     /// fp32, used in place.
     F32(View<'a, f32>),
+    /// fp32 that need no more precision than fp16 has: with another such factor, or one of fp16,
+    /// it may be summed in block floating point.
+    Rounded(View<'a, f32>),
     /// fp16, widened.
     F16(View<'a, f16>),
     /// int8, widened; scales are part of the epilogue.
@@ -318,7 +321,7 @@ impl Operand<'_> {
     /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         match self {
-            Self::F32(v) => (v.rows(), v.cols()),
+            Self::F32(v) | Self::Rounded(v) => (v.rows(), v.cols()),
             Self::F16(v) => (v.rows(), v.cols()),
             Self::I8(v) => (v.rows(), v.cols()),
         }
@@ -328,6 +331,7 @@ impl Operand<'_> {
     pub fn t(self) -> Self {
         match self {
             Self::F32(v) => Self::F32(v.t()),
+            Self::Rounded(v) => Self::Rounded(v.t()),
             Self::F16(v) => Self::F16(v.t()),
             Self::I8(v) => Self::I8(v.t()),
         }
@@ -335,7 +339,7 @@ impl Operand<'_> {
 
     fn check(&self, offset: usize) -> Result<(), GemmError> {
         match self {
-            Self::F32(v) => v.check(offset),
+            Self::F32(v) | Self::Rounded(v) => v.check(offset),
             Self::F16(v) => v.check(offset),
             Self::I8(v) => v.check(offset),
         }
@@ -344,11 +348,13 @@ impl Operand<'_> {
     /// The factor at `offset`, whose lines are its rows.
     fn factor(&self, offset: usize) -> Factor {
         let (kind, data, grid) = match self {
-            Self::F32(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
+            Self::F32(v) | Self::Rounded(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
             Self::F16(v) => (ElementType::F16, v.data().as_ptr().cast(), v.grid()),
             Self::I8(v) => (ElementType::I8, v.data().as_ptr().cast(), v.grid()),
         };
-        let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride, tables: None };
+        let blocks = matches!(self, Self::F16(_) | Self::Rounded(_));
+        let factor =
+            Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride, tables: None, blocks };
         Factor { address: data.wrapping_add(grid.origin(offset) * factor.size()), ..factor }
     }
 }

@@ -1,4 +1,4 @@
-//! Products of two fp16 factors in block floating point: sums of 16-bit integers, which the dot
+//! Products of fp16 factors in block floating point: sums of 16-bit integers, which the dot
 //! products of AVX-512 VNNI take two at a time.
 //!
 //! Each line of a factor becomes, for each block of [`BLOCK`] steps along K, integers and a unit.
@@ -28,6 +28,7 @@ use super::halves::TransposeF16 as _;
 use super::isa::{Avx512, Format};
 use super::pack::{Pack, panel_lines, source};
 use super::tile::{PanelBlock, Spot, Tile, complete};
+use super::vector::{ElementType, Simd as _};
 
 /// Steps along K of a block.
 pub(super) const BLOCK: usize = 32;
@@ -36,7 +37,7 @@ const NORM: f32 = 46330.0;
 /// The largest integer.
 const LARGEST: f32 = 32767.0;
 /// Below the norm of every block that is not zero; it keeps quotients finite.
-const LEAST: f32 = 1e-12;
+const LEAST: f32 = 1e-18;
 /// Lines that are converted together.
 const LINES: usize = 16;
 /// Columns of a full tile.
@@ -76,7 +77,7 @@ const fn bytes(elements: usize) -> usize {
     elements / BLOCK * BYTES
 }
 
-/// Packs lines of fp16.
+/// Packs lines of fp16 or fp32.
 ///
 /// # Safety
 /// As of [`super::pack::pack`], for panels of [`FORMAT`]; the steps are whole blocks.
@@ -93,18 +94,9 @@ unsafe fn pack(job: Pack) {
                 // SAFETY: the lines and steps are inside the factor, and the panel has room for the
                 // block.
                 let found = unsafe {
-                    let first = source::<f16>(&job, line, p);
-                    if job.factor.line == 1 {
-                        let present = mask(count);
-                        let load = |s: usize| {
-                            let at = first.wrapping_offset(job.factor.depth * s as isize);
-                            _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(present, at.cast()))
-                        };
-                        fixed(load, to, (i, pitch))
-                    } else {
-                        let mut steps = [[f16::ZERO; LINES]; BLOCK];
-                        turned(&job, (line, count), p, &mut steps);
-                        fixed(|s| _mm512_cvtph_ps(_mm256_loadu_si256(steps[s].as_ptr().cast())), to, (i, pitch))
+                    match job.factor.kind {
+                        ElementType::F16 => pack_block::<f16>(&job, (line, count), p, to, (i, pitch)),
+                        _ => pack_block::<f32>(&job, (line, count), p, to, (i, pitch)),
                     }
                 };
                 for (sum, lines) in counts.iter_mut().zip(found) {
@@ -121,6 +113,77 @@ unsafe fn pack(job: Pack) {
     }
 }
 
+/// A type of the elements of a factor.
+///
+/// # Safety
+/// For every function here: the processor supports the instructions of this module.
+trait Value: Copy + Default {
+    /// Widens the first elements, up to the end of the mask.
+    unsafe fn load(from: *const Self, present: __mmask16) -> __m512;
+    /// Transposes [`BLOCK`] steps of [`LINES`] lines of neighboring elements.
+    unsafe fn turn(line: impl Fn(usize) -> *const Self, to: &mut [[Self; LINES]; BLOCK]);
+}
+
+impl Value for f16 {
+    #[inline(always)]
+    unsafe fn load(from: *const f16, present: __mmask16) -> __m512 {
+        // SAFETY: the caller guarantees the elements of the mask.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(present, from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn turn(line: impl Fn(usize) -> *const f16, to: &mut [[f16; LINES]; BLOCK]) {
+        // SAFETY: the caller guarantees the elements.
+        unsafe { Avx512::transpose_f16(line, to.as_flattened_mut().as_mut_ptr(), LINES) }
+    }
+}
+
+impl Value for f32 {
+    #[inline(always)]
+    unsafe fn load(from: *const f32, present: __mmask16) -> __m512 {
+        // SAFETY: the caller guarantees the elements of the mask.
+        unsafe { _mm512_maskz_loadu_ps(present, from) }
+    }
+    #[inline(always)]
+    unsafe fn turn(line: impl Fn(usize) -> *const f32, to: &mut [[f32; LINES]; BLOCK]) {
+        for (half, steps) in to.chunks_exact_mut(LINES).enumerate() {
+            // SAFETY: the caller guarantees the elements.
+            unsafe {
+                let mut rows = [_mm512_setzero_ps(); LINES];
+                for (r, row) in rows.iter_mut().enumerate() {
+                    *row = _mm512_loadu_ps(line(r).add(half * LINES));
+                }
+                for (step, row) in steps.iter_mut().zip(Avx512::transpose(rows)) {
+                    _mm512_storeu_ps(step.as_mut_ptr(), row);
+                }
+            }
+        }
+    }
+}
+
+/// Packs a block of up to [`LINES`] lines.
+///
+/// # Safety
+/// As [`fixed`]; the lines and steps are inside the factor, whose elements have this type.
+#[inline(always)]
+unsafe fn pack_block<T: Value>(
+    job: &Pack,
+    (line, count): (usize, usize),
+    p: usize,
+    to: *mut i32,
+    place: (usize, usize),
+) -> [__mmask16; 3] {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        if job.factor.line == 1 {
+            let (first, present) = (source::<T>(job, line, p), mask(count));
+            return fixed(|s| T::load(first.wrapping_offset(job.factor.depth * s as isize), present), to, place);
+        }
+        let mut steps = [[T::default(); LINES]; BLOCK];
+        turned(job, (line, count), p, &mut steps);
+        fixed(|s| T::load(steps[s].as_ptr(), mask(LINES)), to, place)
+    }
+}
+
 #[inline(always)]
 fn mask(lines: usize) -> __mmask16 {
     ((1u32 << lines) - 1) as __mmask16
@@ -132,8 +195,8 @@ fn mask(lines: usize) -> __mmask16 {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn turned(job: &Pack, (line, count): (usize, usize), p: usize, steps: &mut [[f16; LINES]; BLOCK]) {
-    let from = |r: usize, s: usize| source::<f16>(job, line + r.min(count - 1), p + s);
+unsafe fn turned<T: Value>(job: &Pack, (line, count): (usize, usize), p: usize, steps: &mut [[T; LINES]; BLOCK]) {
+    let from = |r: usize, s: usize| source::<T>(job, line + r.min(count - 1), p + s);
     // SAFETY: the caller guarantees these elements.
     unsafe {
         if job.factor.depth == 1 {
@@ -142,7 +205,7 @@ unsafe fn turned(job: &Pack, (line, count): (usize, usize), p: usize, steps: &mu
                     _mm_prefetch::<_MM_HINT_T0>(from(r, 2 * BLOCK).cast());
                 }
             }
-            Avx512::transpose_f16(|r| from(r, 0), steps.as_flattened_mut().as_mut_ptr(), LINES);
+            T::turn(|r| from(r, 0), steps);
         } else {
             for (s, step) in steps.iter_mut().enumerate() {
                 for (r, value) in step.iter_mut().enumerate() {

@@ -392,6 +392,7 @@ impl CodedProduct<'_> {
             line: k as isize,
             depth: 1,
             tables: None,
+            blocks: true,
         };
         let offset = first as isize * self.out.col;
         let store = match self.out.store {

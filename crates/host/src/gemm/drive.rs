@@ -136,9 +136,8 @@ impl Product<'_> {
     /// As [`Product::run`].
     unsafe fn blocks(self, parallel: bool) -> Result<bool, GemmError> {
         let Self { lhs, rhs, m, n, k, .. } = self;
-        let is_half = |factor: &Factor| factor.kind == ElementType::F16 && factor.tables.is_none();
         let Some(format) = self.kernels.blocks() else { return Ok(false) };
-        if !is_half(&lhs) || !is_half(&rhs) || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
+        if !lhs.blocks || !rhs.blocks || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
             return Ok(false);
         }
         let found = [Found::default(), Found::default()];

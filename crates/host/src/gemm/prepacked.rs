@@ -120,7 +120,7 @@ impl<'a> Panels<'a> {
         let address = self.data.as_ptr().cast();
         let product = Product {
             kernels,
-            lhs: Factor { address, kind: ElementType::F32, line: 1, depth: 1, tables: None },
+            lhs: Factor { address, kind: ElementType::F32, line: 1, depth: 1, tables: None, blocks: false },
             packed: Some(height(kernels, m)),
             rhs,
             packed_columns: false,

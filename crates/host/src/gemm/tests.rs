@@ -60,6 +60,18 @@ fn check(
     kinds: [ElementType; 3],
     epilogue: Epilogue<'_>,
 ) {
+    check_rounded(kernels, [m, n, k], layouts, kinds, [false; 2], epilogue);
+}
+
+/// As [`check`], with fp32 factors that may be rounded.
+fn check_rounded(
+    kernels: &'static Kernels,
+    [m, n, k]: [usize; 3],
+    layouts: [Layout; 3],
+    kinds: [ElementType; 3],
+    rounded: [bool; 2],
+    epilogue: Epilogue<'_>,
+) {
     let (ls, rs, os) = (layouts[0].strides(m, k), layouts[1].strides(k, n), layouts[2].strides(m, n));
     let fetch = |data: &[f32], kind: ElementType| -> (Vec<f32>, Vec<f16>, Vec<i8>) {
         let data: Vec<f32> =
@@ -71,11 +83,13 @@ fn check(
     let (l32, l16, l8) = fetch(&values(ls.2, 1), kinds[0]);
     let (r32, r16, r8) = fetch(&values(rs.2, 2), kinds[1]);
     let lhs = match kinds[0] {
+        ElementType::F32 if rounded[0] => Operand::Rounded(View::new(&l32, m, k, ls.0, ls.1).unwrap()),
         ElementType::F32 => Operand::F32(View::new(&l32, m, k, ls.0, ls.1).unwrap()),
         ElementType::F16 => Operand::F16(View::new(&l16, m, k, ls.0, ls.1).unwrap()),
         ElementType::I8 => Operand::I8(View::new(&l8, m, k, ls.0, ls.1).unwrap()),
     };
     let rhs = match kinds[1] {
+        ElementType::F32 if rounded[1] => Operand::Rounded(View::new(&r32, k, n, rs.0, rs.1).unwrap()),
         ElementType::F32 => Operand::F32(View::new(&r32, k, n, rs.0, rs.1).unwrap()),
         ElementType::F16 => Operand::F16(View::new(&r16, k, n, rs.0, rs.1).unwrap()),
         ElementType::I8 => Operand::I8(View::new(&r8, k, n, rs.0, rs.1).unwrap()),
@@ -123,7 +137,8 @@ fn check(
             // At most k roundings of fp32, on terms of this magnitude; then one of fp16 (2^-11, or
             // half of 2^-24).
             let mut bound = (k + 4) as f64 * 2f64.powi(-24) * (magnitude * factor.abs() + 3.0);
-            if kinds[..2] == [ElementType::F16; 2] && kernels.blocks().is_some() {
+            let in_blocks = (0..2).all(|i| kinds[i] == ElementType::F16 || kinds[i] == ElementType::F32 && rounded[i]);
+            if in_blocks && kernels.blocks().is_some() {
                 bound += factor.abs() * blocks_bound((0..k).map(factors));
             }
             if half || epilogue.round {
@@ -186,19 +201,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     /// Shapes that are summed in block floating point.
     #[test]
-    fn fp16_factors_of_whole_blocks(
+    fn factors_of_whole_blocks(
         (m, n, blocks) in (20usize..80, 20usize..80, 1usize..6),
         layouts in [lay(), lay(), lay()],
+        halves in any::<[bool; 2]>(),
         (half, scale, accumulate, round) in (any::<bool>(), prop_oneof![Just(1.0f32), Just(-0.25)], any::<bool>(), any::<bool>()),
         (bias, scales) in (0..3, 0..3),
     ) {
         let (rows, cols) = (values(m, 5), values(n, 6));
         let bias = [None, Some(Bias::Rows(&rows)), Some(Bias::Cols(&cols))][bias as usize];
         let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
-        let kinds = [ElementType::F16, ElementType::F16, if half { ElementType::F16 } else { ElementType::F32 }];
+        let kind = |half| if half { ElementType::F16 } else { ElementType::F32 };
+        let kinds = [kind(halves[0]), kind(halves[1]), kind(half)];
         for kernels in isa::all() {
             let epilogue = Epilogue { scale, scales, accumulate: accumulate && !half, round, bias };
-            check(kernels, m, n, 32 * blocks, layouts, kinds, epilogue);
+            check_rounded(kernels, [m, n, 32 * blocks], layouts, kinds, [true; 2], epilogue);
         }
     }
 }

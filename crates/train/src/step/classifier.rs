@@ -216,8 +216,8 @@ impl Forward<'_> {
     fn run(&mut self, of: Operands<'_>, dim: usize, s: usize, wanted: &[AtomicU32]) -> Result<(), GemmError> {
         let rows = self.values.len() / s;
         let weights = of.weights.get(self.first * dim..).unwrap_or_default();
-        let lhs = Operand::F32(View::row_major(weights, rows, dim)?);
-        let rhs = Operand::F32(View::row_major(of.normed, dim, s)?);
+        let lhs = Operand::Rounded(View::row_major(weights, rows, dim)?);
+        let rhs = Operand::Rounded(View::row_major(of.normed, dim, s)?);
         gemm(lhs, rhs, Output::F32(ViewMut::row_major(self.values, rows, s)?), Epilogue::default())?;
         for (t, wanted) in wanted.iter().enumerate().take(of.targets.len()) {
             let row = (of.targets[t] as usize).wrapping_sub(self.first);
@@ -259,7 +259,7 @@ impl Backward<'_> {
         first: bool,
     ) -> Result<(), GemmError> {
         let Backward { first: begin, values, factors, group, gradient, base } = self;
-        let normed = Operand::F32(View::row_major(of.normed, dim, s)?).t();
+        let normed = Operand::Rounded(View::row_major(of.normed, dim, s)?).t();
         for (i, (values, factor)) in values.chunks_mut(tile * s).zip(factors.chunks(s)).enumerate() {
             let (row, rows) = (*begin + i * tile, values.len() / s);
             simd::dispatch(
@@ -279,8 +279,8 @@ impl Backward<'_> {
                 }
             }
             let weights = of.weights.get(row * dim..).unwrap_or_default();
-            let weights = Operand::F32(View::row_major(weights, rows, dim)?).t();
-            let d = Operand::F32(View::row_major(values, rows, s)?);
+            let weights = Operand::Rounded(View::row_major(weights, rows, dim)?).t();
+            let d = Operand::Rounded(View::row_major(values, rows, s)?);
             let dx = Output::F32(ViewMut::row_major(&mut group.dx, dim, s)?);
             gemm(weights, d, dx, Epilogue { accumulate: i > 0, ..Epilogue::default() })?;
             let Some(gradient) = gradient.as_deref_mut() else { continue };
