@@ -31,6 +31,7 @@ pub(super) struct Pack {
     /// The panels: fp32 values, fp16 values for `halves::pack`, blocks for `bfp::pack`.
     pub to: *mut u8,
     /// Where `bfp::pack` counts what it finds, or null.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub found: *const Found,
 }
 
