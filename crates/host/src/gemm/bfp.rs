@@ -40,6 +40,10 @@ const LARGEST: f32 = 32767.0;
 const LEAST: f32 = 1e-18;
 /// Lines that are converted together.
 const LINES: usize = 16;
+/// The most lines of narrow panels that are packed together, whole vectors.
+const TOGETHER: usize = 3 * LINES;
+/// Pairs of steps of a block, and the units.
+const ROWS: usize = BLOCK / 2 + 1;
 /// Columns of a full tile.
 const COLS: usize = 32;
 /// Bytes of a block of one line: the integers, and the unit.
@@ -83,33 +87,93 @@ const fn bytes(elements: usize) -> usize {
 /// As of [`super::pack::pack`], for panels of [`FORMAT`]; the steps are whole blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn pack(job: Pack) {
-    let mut counts = [0usize; 3];
-    for q in 0..job.lines.div_ceil(job.width) {
-        let (lines, pitch) = panel_lines(&job, q);
-        let panel = job.to.wrapping_add(bytes(q * job.width * job.depth));
-        for p in (0..job.depth).step_by(BLOCK) {
-            let to = panel.wrapping_add(bytes(p * pitch)).cast::<i32>();
-            for i in (0..lines).step_by(LINES) {
-                let (line, count) = (q * job.width + i, LINES.min(lines - i));
-                // SAFETY: the lines and steps are inside the factor, and the panel has room for the
-                // block.
-                let found = unsafe {
-                    match job.factor.kind {
-                        ElementType::F16 => pack_block::<f16>(&job, (line, count), p, to, (i, pitch)),
-                        _ => pack_block::<f32>(&job, (line, count), p, to, (i, pitch)),
-                    }
-                };
-                for (sum, lines) in counts.iter_mut().zip(found) {
-                    *sum += (lines & mask(count)).count_ones() as usize;
-                }
-            }
+    // SAFETY: the caller guarantees it.
+    let counts = unsafe {
+        match (job.factor.kind, job.width < LINES) {
+            (ElementType::F16, true) => narrow::<f16>(&job),
+            (ElementType::F16, false) => wide::<f16>(&job),
+            (_, true) => narrow::<f32>(&job),
+            (_, false) => wide::<f32>(&job),
         }
-    }
+    };
     // SAFETY: the factor's counts outlive the product.
     if let Some(found) = unsafe { job.found.as_ref() } {
         for (sum, count) in [&found.blocks, &found.single, &found.special].into_iter().zip(counts) {
             sum.fetch_add(count, Relaxed);
         }
+    }
+}
+
+/// Packs into panels of at least [`LINES`] lines. Returns the counts of [`super::pack::Found`].
+///
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn wide<T: Value>(job: &Pack) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for q in 0..job.lines.div_ceil(job.width) {
+        let (lines, pitch) = panel_lines(job, q);
+        let panel = job.to.wrapping_add(bytes(q * job.width * job.depth));
+        for p in (0..job.depth).step_by(BLOCK) {
+            let to = panel.wrapping_add(bytes(p * pitch)).cast::<i32>();
+            for i in (0..lines).step_by(LINES) {
+                let count = LINES.min(lines - i);
+                // SAFETY: the lines and steps are inside the factor, and the panel has room for the
+                // block: the lines of its steps are whole vectors.
+                let found = unsafe { pack_block::<T>(job, (q * job.width + i, count), p, to, (i, pitch)) };
+                add(&mut counts, found, count);
+            }
+        }
+    }
+    counts
+}
+
+/// Packs into panels of fewer lines, some of them together, because vectors hold more lines.
+///
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn narrow<T: Value>(job: &Pack) -> [usize; 3] {
+    let mut counts = [0; 3];
+    let together = TOGETHER / job.width * job.width;
+    for first in (0..job.lines).step_by(together) {
+        let lines = together.min(job.lines - first);
+        for p in (0..job.depth).step_by(BLOCK) {
+            // The pairs of steps, and the units.
+            let mut block = [[0i32; TOGETHER]; ROWS];
+            for i in (0..lines).step_by(LINES) {
+                let (count, to) = (LINES.min(lines - i), block.as_flattened_mut().as_mut_ptr());
+                // SAFETY: the lines and steps are inside the factor, and the block has room for
+                // whole vectors of lines.
+                let found = unsafe { pack_block::<T>(job, (first + i, count), p, to, (i, TOGETHER)) };
+                add(&mut counts, found, count);
+            }
+            for at in (0..lines).step_by(job.width) {
+                let q = (first + at) / job.width;
+                let (count, pitch) = panel_lines(job, q);
+                let to = job.to.wrapping_add(bytes(q * job.width * job.depth + p * pitch)).cast::<i32>();
+                for (row, from) in block.iter().enumerate() {
+                    let (from, to) = (&from[at..at + count], to.wrapping_add(row * pitch));
+                    // SAFETY: the panel has room for the block.
+                    unsafe {
+                        match from.first_chunk::<{ TILES.len() }>() {
+                            // A size that is a compile-time constant.
+                            Some(from) => to.cast::<[i32; TILES.len()]>().write_unaligned(*from),
+                            None => to.copy_from_nonoverlapping(from.as_ptr(), count),
+                        }
+                    }
+                }
+            }
+        }
+    }
+    counts
+}
+
+/// Adds the lines of a block in which something was found.
+#[inline(always)]
+fn add(counts: &mut [usize; 3], found: [__mmask16; 3], lines: usize) {
+    for (sum, found) in counts.iter_mut().zip(found) {
+        *sum += (found & mask(lines)).count_ones() as usize;
     }
 }
 
@@ -216,11 +280,11 @@ unsafe fn turned<T: Value>(job: &Pack, (line, count): (usize, usize), p: usize, 
     }
 }
 
-/// Writes a block of up to [`LINES`] lines, from line `i` of a panel of `pitch` lines on. Returns
-/// which lines have a value that is not zero, a single one, and one that is not finite.
+/// Writes a block of [`LINES`] lines, from line `i` of a panel of `pitch` lines on. Returns which
+/// lines have a value that is not zero, a single one, and one that is not finite.
 ///
 /// # Safety
-/// The block has room; the processor supports the instructions.
+/// The panel has room for the block; the processor supports the instructions.
 #[inline(always)]
 unsafe fn fixed(load: impl Fn(usize) -> __m512, to: *mut i32, (i, pitch): (usize, usize)) -> [__mmask16; 3] {
     // SAFETY: the caller guarantees it.
@@ -237,20 +301,13 @@ unsafe fn fixed(load: impl Fn(usize) -> __m512, to: *mut i32, (i, pitch): (usize
         let norm = _mm512_max_ps(_mm512_sqrt_ps(squares), _mm512_set1_ps(LEAST));
         let factor =
             _mm512_min_ps(_mm512_div_ps(_mm512_set1_ps(NORM), norm), _mm512_div_ps(_mm512_set1_ps(LARGEST), largest));
-        let here = mask(LINES.min(pitch - i));
         for pair in 0..BLOCK / 2 {
             let [low, high] = [0, 1].map(|s| _mm512_cvtps_epi32(_mm512_mul_ps(load(2 * pair + s), factor)));
             let both = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, _mm512_slli_epi32::<16>(high));
-            let to = to.wrapping_add(pair * pitch + i);
-            // What a whole vector writes beyond the lines, the next pairs and the units overwrite.
-            if pair * pitch + i + LINES <= 17 * pitch {
-                _mm512_storeu_si512(to.cast(), both);
-            } else {
-                _mm512_mask_storeu_epi32(to, here, both);
-            }
+            _mm512_storeu_si512(to.wrapping_add(pair * pitch + i).cast(), both);
         }
         let unit = _mm512_div_ps(_mm512_set1_ps(1.0), factor);
-        _mm512_mask_storeu_ps(to.cast::<f32>().wrapping_add(BLOCK / 2 * pitch + i), here, unit);
+        _mm512_storeu_ps(to.cast::<f32>().wrapping_add(BLOCK / 2 * pitch + i), unit);
         let zero = _mm512_setzero_ps();
         [
             _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, zero),

@@ -19,7 +19,7 @@ use ferrane_llm::compaction::Compaction;
 use super::{IGNORED, counted};
 
 /// Number of logits in a tile.
-const TILE: usize = 32 * 1024;
+const TILE: usize = 64 * 1024;
 /// Largest number of groups of tiles.
 const GROUPS: usize = 8;
 /// Elements in one task of adding the groups' parts.
