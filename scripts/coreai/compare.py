@@ -10,7 +10,7 @@ agree, or to be refused; the table lists the reasons. An output agrees if its la
     2e-2 for bfloat16, which MIL does not have: Ferrane computes in fp32
 
 and integers and truth values have to be the same. Where a difference in fp16 is larger, both are compared with the emulator's fp32 arithmetic;
-it is told and accepted if Ferrane is within a quarter of the limit and Apple's runtime is not.
+it is reported and accepted if Ferrane is within a quarter of the limit and Apple's runtime is not.
 """
 
 import collections

@@ -3,21 +3,21 @@
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
 //! operand needs no copy. Sums are fp32, except for two large factors of fp16, or of fp32 that need
 //! no more precision ([`Operand::Rounded`]), on a processor with AVX-512 VNNI: these are summed in
-//! block floating point, whose error is a fraction of that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a
-//! bias, accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a
-//! factor is zero.
+//! block floating point, whose error is a fraction of that of rounding the factors to fp16 (`bfp`).
+//! The [`Epilogue`] scales, adds a bias, accumulates and rounds. NaN and infinity follow IEEE 754:
+//! no product is skipped because a factor is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
 //! never on the thread count or the load of the pool. Only rows and columns of the result are
 //! divided among threads.
 //!
 //! The microkernels read packed panels of fp32, of fp16 columns if the instruction set widens them
-//! at no cost, or of blocks of 16-bit integers. Packing reads any element type with any strides, and the epilogue runs on the
-//! tile while it is in registers. With at most 8 rows or columns no factor is packed: the large
-//! factor is read once, in place. If the packed rows fit the L2 cache, each task packs the columns
-//! that it multiplies, panel by panel, and its tiles prefetch the next panel; otherwise both
-//! factors are packed first. Panels lie in scratch memory of the thread, which grows to the largest
-//! product so far (at most a few megabytes) and is reused.
+//! at no cost, or of blocks of 16-bit integers. Packing reads any element type with any strides,
+//! and the epilogue runs on the tile while it is in registers. With at most 8 rows or columns no
+//! factor is packed: the large factor is read once, in place. If the packed rows fit the L2 cache,
+//! each task packs the columns that it multiplies, panel by panel, and its tiles prefetch the next
+//! panel; otherwise both factors are packed first. Panels lie in scratch memory of the thread,
+//! which grows to the largest product so far (at most a few megabytes) and is reused.
 //!
 //! | module | what |
 //! |---|---|

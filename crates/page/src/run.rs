@@ -47,9 +47,9 @@ pub struct Curve {
 /// A table of names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The heading.
+    /// The heading, one or two words.
     pub title: String,
-    /// Names and values.
+    /// Names with their values, which have units where they need them.
     pub rows: Vec<(String, String)>,
 }
 
@@ -60,7 +60,7 @@ pub struct PageLine {
     pub step: u64,
     /// Whether something went wrong.
     pub warning: bool,
-    /// The line.
+    /// What happened, without a full stop.
     pub text: String,
 }
 

@@ -16,7 +16,7 @@
 //! fp32 sums, and so are those with a value that is not finite, so that NaN and infinity follow
 //! IEEE 754 ([`Found::suits`](super::pack::Found::suits)).
 //!
-//! Panels have the order of [`super::pack`], with a block in the place of [`BLOCK`] steps: for each
+//! Panels have the order of [`super::pack`], with a block instead of [`BLOCK`] steps: for each
 //! of its pairs of steps `[line][2]` integers, then the units of the lines.
 
 use std::arch::x86_64::*;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use half::f16;
 
 use super::halves::TransposeF16 as _;
-use super::isa::{Avx512, Format};
+use super::isa::{Avx512, PanelFormat};
 use super::pack::{Pack, panel_lines, source};
 use super::tile::{PanelBlock, Spot, Tile, complete};
 use super::vector::{ElementType, Simd as _};
@@ -34,7 +34,7 @@ use super::vector::{ElementType, Simd as _};
 pub(super) const BLOCK: usize = 32;
 /// The largest norm of the integers of a block: with the rounding, its square is below 2³¹.
 const NORM: f32 = 46330.0;
-/// The largest integer.
+/// The largest integer of a block, which is at most 16 bits wide with its sign.
 const LARGEST: f32 = 32767.0;
 /// Below the norm of every block that is not zero; it keeps quotients finite.
 const LEAST: f32 = 1e-18;
@@ -50,7 +50,7 @@ const COLS: usize = 32;
 const BYTES: usize = 2 * BLOCK + size_of::<f32>();
 
 /// Panels of integers, and their tiles.
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: PanelFormat = PanelFormat {
     rows: TILES.len(),
     cols: COLS,
     lanes: LINES,
@@ -70,7 +70,7 @@ const TILES: &[&[Tile]] = &[
     &[tile::<6, 1>, tile::<6, 2>],
 ];
 
-/// Whether the processor has the dot products, beside the AVX-512 of the other kernels.
+/// Whether the processor has the dot products, in addition to the AVX-512 of the other kernels.
 pub(super) fn is_supported() -> bool {
     std::arch::is_x86_feature_detected!("avx512vnni")
 }
@@ -109,7 +109,7 @@ unsafe fn pack(job: Pack) {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn wide<T: Value>(job: &Pack) -> [usize; 3] {
+unsafe fn wide<T: BlockElement>(job: &Pack) -> [usize; 3] {
     let mut counts = [0; 3];
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch) = panel_lines(job, q);
@@ -133,7 +133,7 @@ unsafe fn wide<T: Value>(job: &Pack) -> [usize; 3] {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn narrow<T: Value>(job: &Pack) -> [usize; 3] {
+unsafe fn narrow<T: BlockElement>(job: &Pack) -> [usize; 3] {
     let mut counts = [0; 3];
     let together = TOGETHER / job.width * job.width;
     for first in (0..job.lines).step_by(together) {
@@ -181,14 +181,14 @@ fn add(counts: &mut [usize; 3], found: [__mmask16; 3], lines: usize) {
 ///
 /// # Safety
 /// For every function here: the processor supports the instructions of this module.
-trait Value: Copy + Default {
+trait BlockElement: Copy + Default {
     /// Widens the first elements, up to the end of the mask.
     unsafe fn load(from: *const Self, present: __mmask16) -> __m512;
     /// Transposes [`BLOCK`] steps of [`LINES`] lines of neighboring elements.
     unsafe fn turn(line: impl Fn(usize) -> *const Self, to: &mut [[Self; LINES]; BLOCK]);
 }
 
-impl Value for f16 {
+impl BlockElement for f16 {
     #[inline(always)]
     unsafe fn load(from: *const f16, present: __mmask16) -> __m512 {
         // SAFETY: the caller guarantees the elements of the mask.
@@ -201,7 +201,7 @@ impl Value for f16 {
     }
 }
 
-impl Value for f32 {
+impl BlockElement for f32 {
     #[inline(always)]
     unsafe fn load(from: *const f32, present: __mmask16) -> __m512 {
         // SAFETY: the caller guarantees the elements of the mask.
@@ -229,7 +229,7 @@ impl Value for f32 {
 /// # Safety
 /// As [`fixed`]; the lines and steps are inside the factor, whose elements have this type.
 #[inline(always)]
-unsafe fn pack_block<T: Value>(
+unsafe fn pack_block<T: BlockElement>(
     job: &Pack,
     (line, count): (usize, usize),
     p: usize,
@@ -259,7 +259,12 @@ fn mask(lines: usize) -> __mmask16 {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn turned<T: Value>(job: &Pack, (line, count): (usize, usize), p: usize, steps: &mut [[T; LINES]; BLOCK]) {
+unsafe fn turned<T: BlockElement>(
+    job: &Pack,
+    (line, count): (usize, usize),
+    p: usize,
+    steps: &mut [[T; LINES]; BLOCK],
+) {
     let from = |r: usize, s: usize| source::<T>(job, line + r.min(count - 1), p + s);
     // SAFETY: the caller guarantees these elements.
     unsafe {

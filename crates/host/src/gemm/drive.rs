@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::error::GemmError;
 use super::finish::{Finish, StridedOutput};
-use super::isa::{Format, Kernels};
+use super::isa::{Kernels, PanelFormat};
 use super::pack::{Found, Pack, Prefetch};
 use super::scratch::with_scratch;
 use super::skinny::{Dot, SKINNY, Stream};
@@ -65,6 +65,27 @@ pub(super) struct Product<'a> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
+}
+
+/// How a product is divided into chunks whose packed panels fit the caches: number and size along
+/// each dimension.
+struct Chunks {
+    /// Rows of a tile.
+    height: usize,
+    /// Blocks along K, each one chain of multiply-adds.
+    blocks: usize,
+    block: usize,
+    /// Chunks along K, each of several blocks that are packed together.
+    deep: usize,
+    depth: usize,
+    /// Chunks of rows that are packed together.
+    tall: usize,
+    rows: usize,
+    /// Chunks of columns that are packed together.
+    wide: usize,
+    cols: usize,
+    /// Each task packs the panels of columns that it multiplies.
+    own: bool,
 }
 
 /// Divides `0..n` into pieces of equal size (the last may be shorter), a multiple of `unit` and at
@@ -213,14 +234,9 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// As [`Product::packed`], with panels of one form. False if packing has `found` a factor for
-    /// which that form is not right: then results are not, but if they accumulate, nothing was
-    /// added.
-    ///
-    /// # Safety
-    /// As [`Product::run`]; the form suits the types of the factors.
-    unsafe fn packed_as(self, format: &Format, found: Option<&[Found; 2]>, parallel: bool) -> Result<bool, GemmError> {
-        let Self { lhs, rhs, m, n, k, .. } = self;
+    /// Divides the product into chunks. `together`: no task packs columns itself.
+    fn chunks(&self, format: &PanelFormat, together: bool, parallel: bool) -> Chunks {
+        let Self { m, n, k, .. } = *self;
         let height = self.packed.unwrap_or_else(|| height(format.rows, m));
         let (blocks, block) = pieces(k, BLOCK_DEPTH, format.step);
         let (deep, depth) = (blocks.div_ceil(BLOCKS_PACKED), block * BLOCKS_PACKED.min(blocks));
@@ -233,15 +249,33 @@ impl Product<'_> {
         let few = m.div_ceil(height) <= panels_in_l2(height, block);
         let chunks = |most| pieces(n, most, format.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
+        let enough = !parallel || whole.1.div_ceil(format.cols) >= 4 * pool::threads();
+        let own = few && enough && !self.packed_columns && !together;
+        let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
+        debug_assert!((tall == 1 || !own) && (deep == 1 || !self.packed_columns));
+        Chunks { height, blocks, block, deep, depth, tall, rows, wide, cols, own }
+    }
+
+    /// As [`Product::packed`], with panels of one form. False if packing has `found` a factor for
+    /// which that form is not right: then results are not, but if they accumulate, nothing was
+    /// added.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; the form suits the types of the factors.
+    unsafe fn packed_as(
+        self,
+        format: &PanelFormat,
+        found: Option<&[Found; 2]>,
+        parallel: bool,
+    ) -> Result<bool, GemmError> {
+        let Self { lhs, rhs, m, n, k, .. } = self;
         // What is added to must not be touched before both factors were looked at.
         let first = found.filter(|_| self.finish.accumulate);
-        let some = !parallel || whole.1.div_ceil(format.cols) >= 4 * pool::threads();
-        let own = few && some && !self.packed_columns && first.is_none();
-        let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
+        let Chunks { height, blocks, block, deep, depth, tall, rows, wide, cols, own } =
+            self.chunks(format, first.is_some(), parallel);
         if first.is_some() && wide * tall * deep > 1 {
             return Ok(false);
         }
-        debug_assert!((tall == 1 || !own) && (deep == 1 || !self.packed_columns));
         let a_room = match self.packed {
             Some(_) => 0,
             None => rows.min(m.next_multiple_of(height)).saturating_mul(depth),
@@ -368,7 +402,7 @@ struct PackedFactor<'a> {
     width: usize,
     /// A step along K of the last panel has a multiple of this many elements.
     unit: usize,
-    format: &'a Format,
+    format: &'a PanelFormat,
     /// 0 for rows, 1 for columns.
     side: usize,
     to: Address<u8>,
@@ -441,7 +475,7 @@ unsafe fn pack(sides: [&PackedFactor<'_>; 2], new: [bool; 2], k: Range<usize>, p
 /// The panels hold the range `chunk` of `0..k`; the chunk is inside the output, and no other thread
 /// accesses it.
 unsafe fn multiply(
-    format: &Format,
+    format: &PanelFormat,
     shape: PanelBlock<'_>,
     own: Option<&PackedFactor<'_>>,
     chunk: Range<usize>,

@@ -105,7 +105,7 @@ pub(super) struct Halves {
 /// # Safety
 /// As of [`Kernels`].
 #[derive(Clone, Copy)]
-pub(super) struct Format {
+pub(super) struct PanelFormat {
     /// The most rows of a tile (MR).
     pub rows: usize,
     /// Columns of a tile (NR).
@@ -124,7 +124,7 @@ pub(super) struct Format {
     pub step: usize,
 }
 
-impl Format {
+impl PanelFormat {
     /// Bytes of elements of a panel, which are whole units.
     pub fn place(&self, side: usize, elements: usize) -> usize {
         (elements / self.unit).saturating_mul(self.bytes[side])
@@ -133,9 +133,9 @@ impl Format {
 
 impl Kernels {
     /// The panels for columns of this type: fp32, or fp16 for columns that the tiles widen.
-    pub fn format(&self, columns: ElementType) -> Format {
+    pub fn format(&self, columns: ElementType) -> PanelFormat {
         let halves = self.halves.as_ref().filter(|_| columns == ElementType::F16);
-        Format {
+        PanelFormat {
             rows: self.rows,
             cols: self.cols,
             lanes: self.lanes,
@@ -148,7 +148,7 @@ impl Kernels {
     }
 
     /// The panels of fp16 factors in block floating point, if the processor has the kernels.
-    pub fn blocks(&self) -> Option<Format> {
+    pub fn blocks(&self) -> Option<PanelFormat> {
         #[cfg(target_arch = "x86_64")]
         if std::ptr::eq(self, &avx512::KERNELS) && super::bfp::is_supported() {
             return Some(super::bfp::FORMAT);
@@ -166,7 +166,7 @@ impl PanelBlock<'_> {
     /// and no other thread accesses the sums and results of the tiles during the call.
     pub unsafe fn run(
         &self,
-        format: &Format,
+        format: &PanelFormat,
         rows: std::ops::Range<usize>,
         j: usize,
         ahead: impl Fn(usize) -> Prefetch,

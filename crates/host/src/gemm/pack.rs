@@ -40,7 +40,7 @@ pub(super) struct Pack {
 pub(super) struct Found {
     /// Blocks of a line with a value that is not zero.
     pub blocks: AtomicUsize,
-    /// Those with one such value, or one beside which the others vanish.
+    /// Those with one such value, or one next to which the others vanish.
     pub single: AtomicUsize,
     /// Those with a value that is not finite.
     pub special: AtomicUsize,
@@ -139,16 +139,16 @@ impl Prefetch {
         self.runs * self.bytes.div_ceil(LINE)
     }
 
-    /// The same memory in `parts` equal parts, one for each call of [`Parts::some`]: a burst of
-    /// prefetches would overflow the fill buffers and be dropped.
+    /// The same memory in `parts` equal parts, one for each call of [`PrefetchParts::some`]: a
+    /// burst of prefetches would overflow the fill buffers and be dropped.
     #[inline(always)]
-    pub fn by(self, parts: usize) -> Parts {
-        Parts { share: self.lines().div_ceil(parts.max(1)), left: self, asked: 0 }
+    pub fn by(self, parts: usize) -> PrefetchParts {
+        PrefetchParts { share: self.lines().div_ceil(parts.max(1)), left: self, asked: 0 }
     }
 }
 
 /// Memory that is prefetched little by little.
-pub(super) struct Parts {
+pub(super) struct PrefetchParts {
     left: Prefetch,
     /// Cache lines of a part.
     share: usize,
@@ -156,7 +156,7 @@ pub(super) struct Parts {
     asked: usize,
 }
 
-impl Parts {
+impl PrefetchParts {
     /// Prefetches the next part.
     #[inline(always)]
     pub fn some(&mut self, prefetch: impl Fn(*const u8)) {

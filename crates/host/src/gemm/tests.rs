@@ -242,8 +242,8 @@ fn normal(n: usize, seed: u64, scale: impl Fn(usize) -> f32) -> Vec<f16> {
 #[test]
 fn block_floating_point_adds_little_to_the_rounding_to_fp16() {
     let (m, n, k) = (64, 96, 768);
-    // Values of one magnitude; rows and blocks of other magnitudes; one value in 64 that is 30 times
-    // as large as the others.
+    // Values of one magnitude; rows and blocks of other magnitudes; one value in 64 that is 30
+    // times as large as the others.
     let scales: [fn(usize) -> f32; 3] =
         [|_| 1.0, |i| [1.0, 0.01, 100.0][i / 48 % 3], |i| if i % 64 == 7 { 30.0 } else { 1.0 }];
     for (case, scale) in scales.into_iter().enumerate() {
