@@ -1,11 +1,10 @@
 //! Matrix products: `out = epilogue(lhs · rhs)`.
 //!
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
-//! operand needs no copy. Sums are fp32, except for two large factors of fp16, or of fp32 that need
-//! no more precision ([`Operand::Rounded`]), on a processor with AVX-512 VNNI: these are summed in
-//! block floating point, whose error is a fraction of that of rounding the factors to fp16 (`bfp`).
-//! The [`Epilogue`] scales, adds a bias, accumulates and rounds. NaN and infinity follow IEEE 754:
-//! no product is skipped because a factor is zero.
+//! operand needs no copy. Sums are fp32. Where [`Epilogue::blocks`] allows it, large products on a
+//! processor with AVX-512 VNNI are summed in block floating point, whose error is a fraction of
+//! that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a bias, accumulates
+//! and rounds. NaN and infinity follow IEEE 754: no product is skipped because a factor is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
 //! never on the thread count or the load of the pool. Only rows and columns of the result are
@@ -109,9 +108,6 @@ const PAIRWISE: usize = 256;
 pub enum Operand<'a> {
     /// fp32, used in place.
     F32(View<'a, f32>),
-    /// fp32 that need no more precision than fp16 has: with another such factor, or one of fp16,
-    /// it may be summed in block floating point.
-    Rounded(View<'a, f32>),
     /// fp16, widened.
     F16(View<'a, f16>),
     /// int8, widened; scales are part of the epilogue.
@@ -159,12 +155,15 @@ pub struct Epilogue<'a> {
     pub round: bool,
     /// Added before rounding, if any.
     pub bias: Option<Bias<'a>>,
+    /// The factors need no more precision than fp16 has: large products of fp16 and fp32 may be
+    /// summed in block floating point (`bfp`), in one product of a call.
+    pub blocks: bool,
 }
 
 impl Default for Epilogue<'_> {
     /// The product alone: scale 1, nothing added, no rounding.
     fn default() -> Self {
-        Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None }
+        Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: false }
     }
 }
 
@@ -321,7 +320,7 @@ impl Operand<'_> {
     /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         match self {
-            Self::F32(v) | Self::Rounded(v) => (v.rows(), v.cols()),
+            Self::F32(v) => (v.rows(), v.cols()),
             Self::F16(v) => (v.rows(), v.cols()),
             Self::I8(v) => (v.rows(), v.cols()),
         }
@@ -331,7 +330,6 @@ impl Operand<'_> {
     pub fn t(self) -> Self {
         match self {
             Self::F32(v) => Self::F32(v.t()),
-            Self::Rounded(v) => Self::Rounded(v.t()),
             Self::F16(v) => Self::F16(v.t()),
             Self::I8(v) => Self::I8(v.t()),
         }
@@ -339,7 +337,7 @@ impl Operand<'_> {
 
     fn check(&self, offset: usize) -> Result<(), GemmError> {
         match self {
-            Self::F32(v) | Self::Rounded(v) => v.check(offset),
+            Self::F32(v) => v.check(offset),
             Self::F16(v) => v.check(offset),
             Self::I8(v) => v.check(offset),
         }
@@ -348,13 +346,11 @@ impl Operand<'_> {
     /// The factor at `offset`, whose lines are its rows.
     fn factor(&self, offset: usize) -> Factor {
         let (kind, data, grid) = match self {
-            Self::F32(v) | Self::Rounded(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
+            Self::F32(v) => (ElementType::F32, v.data().as_ptr().cast::<u8>(), v.grid()),
             Self::F16(v) => (ElementType::F16, v.data().as_ptr().cast(), v.grid()),
             Self::I8(v) => (ElementType::I8, v.data().as_ptr().cast(), v.grid()),
         };
-        let blocks = matches!(self, Self::F16(_) | Self::Rounded(_));
-        let factor =
-            Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride, tables: None, blocks };
+        let factor = Factor { address: data, kind, line: grid.row_stride, depth: grid.col_stride, tables: None };
         Factor { address: data.wrapping_add(grid.origin(offset) * factor.size()), ..factor }
     }
 }
@@ -452,6 +448,7 @@ impl GemmJob<'_> {
     unsafe fn run(&self, item: BatchOffsets, parallel: bool) -> Result<(), GemmError> {
         let product = Product {
             kernels: self.kernels,
+            blocks: self.epilogue.blocks,
             lhs: self.lhs.factor(item.lhs),
             packed: None,
             rhs: match &self.rhs {

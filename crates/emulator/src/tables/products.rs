@@ -69,7 +69,9 @@ pub(crate) fn matmul(
     if let (Some(hardware), true) = (&table.hardware, product.round) {
         return hardware.matmul(product, bias, reads, &mut write);
     }
-    let epilogue = Epilogue { scale: product.scale, bias, round: product.round, ..Epilogue::default() };
+    // The products of a batch are attention's: they have the bits that they have in a chain.
+    let blocks = !table.wide_sums && product.round && product.batch.len() == 1;
+    let epilogue = Epilogue { scale: product.scale, bias, round: product.round, blocks, ..Epilogue::default() };
     let mut run = || {
         if let (false, Some(codes)) = (table.wide_sums, int8_rows(product, &reads[1])) {
             // The codes stand for themselves: their scales, one a row, are 1.

@@ -392,7 +392,6 @@ impl CodedProduct<'_> {
             line: k as isize,
             depth: 1,
             tables: None,
-            blocks: true,
         };
         let offset = first as isize * self.out.col;
         let store = match self.out.store {
@@ -403,6 +402,7 @@ impl CodedProduct<'_> {
             (self.finish.col_scales.map(|s| &s[range.clone()]), self.finish.col_bias.map(|b| &b[range.clone()]));
         let product = Product {
             kernels: isa::best(),
+            blocks: false,
             lhs: self.lhs,
             packed: None,
             rhs,

@@ -58,13 +58,6 @@ impl<'a> PackedColumns<'a> {
     }
 
     pub(super) fn factor(&self) -> Factor {
-        Factor {
-            address: self.data.as_ptr().cast(),
-            kind: ElementType::F32,
-            line: 1,
-            depth: 1,
-            tables: None,
-            blocks: false,
-        }
+        Factor { address: self.data.as_ptr().cast(), kind: ElementType::F32, line: 1, depth: 1, tables: None }
     }
 }

@@ -52,6 +52,8 @@ const TASK_READS: usize = 64 << 10;
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub kernels: &'static Kernels,
+    /// The sums may be in block floating point.
+    pub blocks: bool,
     pub lhs: Factor,
     /// The rows are packed already, over all of K, into panels of this height, which begin at the
     /// address of `lhs`.
@@ -143,7 +145,7 @@ impl Product<'_> {
         let product = if self.out.col != 1 && self.out.row == 1 { self.t() } else { self };
         // SAFETY: the caller guarantees it.
         unsafe {
-            if product.blocks(parallel)? {
+            if product.blocks && product.in_blocks(parallel)? {
                 return Ok(());
             }
             product.packed(parallel)
@@ -155,10 +157,11 @@ impl Product<'_> {
     ///
     /// # Safety
     /// As [`Product::run`].
-    unsafe fn blocks(self, parallel: bool) -> Result<bool, GemmError> {
+    unsafe fn in_blocks(self, parallel: bool) -> Result<bool, GemmError> {
         let Self { lhs, rhs, m, n, k, .. } = self;
         let Some(format) = self.kernels.blocks() else { return Ok(false) };
-        if !lhs.blocks || !rhs.blocks || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
+        let is_float = |factor: &Factor| factor.kind != ElementType::I8 && factor.tables.is_none();
+        if !is_float(&lhs) || !is_float(&rhs) || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
             return Ok(false);
         }
         let found = [Found::default(), Found::default()];

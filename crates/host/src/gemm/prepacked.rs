@@ -119,8 +119,9 @@ impl<'a> Panels<'a> {
         };
         let address = self.data.as_ptr().cast();
         let product = Product {
+            blocks: false,
             kernels,
-            lhs: Factor { address, kind: ElementType::F32, line: 1, depth: 1, tables: None, blocks: false },
+            lhs: Factor { address, kind: ElementType::F32, line: 1, depth: 1, tables: None },
             packed: Some(height(kernels, m)),
             rhs,
             packed_columns: false,

@@ -70,7 +70,7 @@ impl<'a> Unfolded<'a> {
             Pixels::F16(s) => (s.as_ptr().cast(), ElementType::F16),
         };
         let tables = Tables { steps: self.steps.as_ptr(), rows: self.rows.as_ptr(), width: self.width };
-        Factor { address, kind, line: 1, depth: 0, tables: Some(tables), blocks: false }
+        Factor { address, kind, line: 1, depth: 0, tables: Some(tables) }
     }
 }
 

@@ -203,8 +203,6 @@ pub(super) struct Factor {
     pub depth: isize,
     /// Tables that take the place of the strides, if the factor is an unfolded image.
     pub tables: Option<Tables>,
-    /// Whether block floating point is right for the values.
-    pub blocks: bool,
 }
 
 /// Where the elements of an unfolded image (im2col) lie: element `p` of line `i` is

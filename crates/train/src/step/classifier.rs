@@ -20,6 +20,10 @@ use super::{IGNORED, counted};
 
 /// Number of logits in a tile.
 const TILE: usize = 64 * 1024;
+/// Products of values that need no more precision than fp16 has, which the activations have
+/// elsewhere in the step.
+const BLOCKS: Epilogue<'static> =
+    Epilogue { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: true };
 /// Largest number of groups of tiles.
 const GROUPS: usize = 8;
 /// Elements in one task of adding the groups' parts.
@@ -216,9 +220,9 @@ impl Forward<'_> {
     fn run(&mut self, of: Operands<'_>, dim: usize, s: usize, wanted: &[AtomicU32]) -> Result<(), GemmError> {
         let rows = self.values.len() / s;
         let weights = of.weights.get(self.first * dim..).unwrap_or_default();
-        let lhs = Operand::Rounded(View::row_major(weights, rows, dim)?);
-        let rhs = Operand::Rounded(View::row_major(of.normed, dim, s)?);
-        gemm(lhs, rhs, Output::F32(ViewMut::row_major(self.values, rows, s)?), Epilogue::default())?;
+        let lhs = Operand::F32(View::row_major(weights, rows, dim)?);
+        let rhs = Operand::F32(View::row_major(of.normed, dim, s)?);
+        gemm(lhs, rhs, Output::F32(ViewMut::row_major(self.values, rows, s)?), BLOCKS)?;
         for (t, wanted) in wanted.iter().enumerate().take(of.targets.len()) {
             let row = (of.targets[t] as usize).wrapping_sub(self.first);
             if row < rows {
@@ -259,7 +263,7 @@ impl Backward<'_> {
         first: bool,
     ) -> Result<(), GemmError> {
         let Backward { first: begin, values, factors, group, gradient, base } = self;
-        let normed = Operand::Rounded(View::row_major(of.normed, dim, s)?).t();
+        let normed = Operand::F32(View::row_major(of.normed, dim, s)?).t();
         for (i, (values, factor)) in values.chunks_mut(tile * s).zip(factors.chunks(s)).enumerate() {
             let (row, rows) = (*begin + i * tile, values.len() / s);
             simd::dispatch(
@@ -279,18 +283,18 @@ impl Backward<'_> {
                 }
             }
             let weights = of.weights.get(row * dim..).unwrap_or_default();
-            let weights = Operand::Rounded(View::row_major(weights, rows, dim)?).t();
-            let d = Operand::Rounded(View::row_major(values, rows, s)?);
+            let weights = Operand::F32(View::row_major(weights, rows, dim)?).t();
+            let d = Operand::F32(View::row_major(values, rows, s)?);
             let dx = Output::F32(ViewMut::row_major(&mut group.dx, dim, s)?);
-            gemm(weights, d, dx, Epilogue { accumulate: i > 0, ..Epilogue::default() })?;
+            gemm(weights, d, dx, Epilogue { accumulate: i > 0, ..BLOCKS })?;
             let Some(gradient) = gradient.as_deref_mut() else { continue };
             let Some(ids) = ids else {
                 let rows_of = &mut gradient[i * tile * dim..];
                 let out = Output::F32(ViewMut::row_major(rows_of, rows, dim)?);
-                gemm(d, normed, out, Epilogue { accumulate: !first, ..Epilogue::default() })?;
+                gemm(d, normed, out, Epilogue { accumulate: !first, ..BLOCKS })?;
                 continue;
             };
-            gemm(d, normed, Output::F32(ViewMut::row_major(&mut group.dw, rows, dim)?), Epilogue::default())?;
+            gemm(d, normed, Output::F32(ViewMut::row_major(&mut group.dw, rows, dim)?), BLOCKS)?;
             for (&id, from) in ids[row..row + rows].iter().zip(group.dw.chunks_exact(dim)) {
                 let to = &mut gradient[(id as usize - *base) * dim..][..dim];
                 simd::dispatch(

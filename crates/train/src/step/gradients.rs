@@ -168,7 +168,7 @@ fn multiply(
 ) -> Result<(), GemmError> {
     let (lhs, rhs) = (lhs.view(s)?, rhs.view(s)?);
     let out = Output::F32(ViewMut::row_major(out, lhs.shape().0, rhs.shape().0)?);
-    gemm(lhs, rhs.t(), out, Epilogue { accumulate, ..Epilogue::default() })
+    gemm(lhs, rhs.t(), out, Epilogue { accumulate, blocks: true, ..Epilogue::default() })
 }
 
 /// The gradients of `W = … + s·B·A` with output gradients `lhs` and inputs `rhs`:

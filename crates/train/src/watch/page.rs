@@ -134,7 +134,7 @@ mod tests {
         let record = |step: u64| Record {
             step,
             loss: Some(3.0 / step as f64),
-            valid_loss: (step % 10 == 0).then_some(2.0),
+            valid_loss: step.is_multiple_of(10).then_some(2.0),
             tokens: 16 * step,
             sample: (step == 20).then(|| "Once upon a time".to_string()),
             ..Record::default()

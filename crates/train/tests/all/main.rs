@@ -9,6 +9,7 @@ mod gradients;
 mod lora;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod peft;
 mod pipelines;
 mod run;
 mod session;
