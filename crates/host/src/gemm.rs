@@ -7,8 +7,8 @@
 //! and rounds. NaN and infinity follow IEEE 754: no product is skipped because a factor is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
-//! never on the thread count or the load of the pool. Only rows and columns of the result are
-//! divided among threads.
+//! with [`Epilogue::blocks`] also on the values, never on the thread count or the load of the pool.
+//! Only rows and columns of the result are divided among threads.
 //!
 //! The microkernels read packed panels of fp32, of fp16 columns if the instruction set widens them
 //! at no cost, or of blocks of 16-bit integers. Packing reads any element type with any strides,
@@ -156,7 +156,7 @@ pub struct Epilogue<'a> {
     /// Added before rounding, if any.
     pub bias: Option<Bias<'a>>,
     /// The factors need no more precision than fp16 has: large products of fp16 and fp32 may be
-    /// summed in block floating point (`bfp`), in one product of a call.
+    /// summed in block floating point (`bfp`).
     pub blocks: bool,
 }
 
