@@ -2,9 +2,10 @@
 //!
 //! Operands are [`View`]s of fp32, fp16 or int8 with any strides, so a transposed or interleaved
 //! operand needs no copy. Sums are fp32. Where [`Epilogue::blocks`] allows it, large products on a
-//! processor with AVX-512 VNNI are summed in block floating point, whose error is a fraction of
-//! that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a bias, accumulates
-//! and rounds. NaN and infinity follow IEEE 754: no product is skipped because a factor is zero.
+//! processor with AVX2 or AVX-512 VNNI are summed in block floating point, whose error is a
+//! fraction of that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a bias,
+//! accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a factor
+//! is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
 //! with [`Epilogue::blocks`] also on the values, never on the thread count or the load of the pool.
@@ -36,7 +37,7 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
-// For the dot products of AVX-512 VNNI.
+// For the products of 16-bit integers of AVX2 and AVX-512 VNNI.
 #[cfg(target_arch = "x86_64")]
 mod bfp;
 mod coded;
@@ -64,7 +65,7 @@ mod vector;
 mod view;
 mod winograd;
 pub use coded::{CODED_BLOCK, CODED_ROWS, CodedMatrix, CodedSums, Codes, gemm_coded};
-pub use columns::PackedColumns;
+pub use columns::{BlockColumns, PackedColumns};
 pub(crate) use dispatch::{panel_width, tile_rows};
 use drive::Product;
 pub use error::GemmError;
@@ -198,17 +199,41 @@ pub fn gemm_packed(
     out: Output<'_>,
     epilogue: Epilogue<'_>,
 ) -> Result<(), GemmError> {
-    let ((m, n), k) = (out.shape(), lhs.shape().1);
     check_shapes(&lhs, rhs.shape(), &out, &epilogue)?;
     lhs.check(0)?;
+    run_one(lhs, Right::Packed(rhs), out, Epilogue { blocks: false, ..epilogue })
+}
+
+/// A product with a packed right factor, whose factors were checked.
+fn run_one(lhs: Operand<'_>, rhs: Right<'_>, out: Output<'_>, epilogue: Epilogue<'_>) -> Result<(), GemmError> {
+    let ((m, n), k) = (out.shape(), lhs.shape().1);
     out.check(0)?;
     if m == 0 || n == 0 {
         return Ok(());
     }
     let work = m.saturating_mul(n).saturating_mul(k.max(1));
-    let job = GemmJob { kernels: isa::best(), lhs, rhs: Right::Packed(rhs), out: out.target(), epilogue, m, n, k };
-    // SAFETY: the left factor and the output were checked.
+    let job = GemmJob { kernels: isa::best(), lhs, rhs, out: out.target(), epilogue, m, n, k };
+    // SAFETY: the factors were checked by the caller, and the output above.
     unsafe { job.run(BatchOffsets::default(), work >= PARALLEL_PRODUCT) }
+}
+
+/// [`gemm`] in block floating point, as with [`Epilogue::blocks`], with a right factor that was
+/// packed before. The bits are the same, except for an epilogue that accumulates if the factor has
+/// more than 2²⁰ elements: [`gemm`] cannot look at all of it first and sums in fp32 then.
+///
+/// # Errors
+/// As [`gemm`].
+pub fn gemm_blocks(
+    lhs: Operand<'_>,
+    rhs: &BlockColumns<'_>,
+    out: Output<'_>,
+    epilogue: Epilogue<'_>,
+) -> Result<(), GemmError> {
+    let matrix = rhs.matrix();
+    check_shapes(&lhs, matrix.shape(), &out, &epilogue)?;
+    lhs.check(0)?;
+    matrix.check(0)?;
+    run_one(lhs, Right::Blocks(matrix, rhs.panels()), out, Epilogue { blocks: true, ..epilogue })
 }
 
 /// A product for each item of `batch`, with the same shapes and strides at different offsets. The
@@ -425,6 +450,8 @@ impl<'a> Epilogue<'a> {
 enum Right<'a> {
     Matrix(Operand<'a>),
     Packed(PackedColumns<'a>),
+    /// A matrix, and its panels in blocks, if any.
+    Blocks(Operand<'a>, Option<&'a [f32]>),
 }
 
 /// The checked parameters of one call.
@@ -452,10 +479,14 @@ impl GemmJob<'_> {
             lhs: self.lhs.factor(item.lhs),
             packed: None,
             rhs: match &self.rhs {
-                Right::Matrix(rhs) => rhs.t().factor(item.rhs),
+                Right::Matrix(rhs) | Right::Blocks(rhs, _) => rhs.t().factor(item.rhs),
                 Right::Packed(columns) => columns.factor(),
             },
-            packed_columns: matches!(self.rhs, Right::Packed(_)),
+            packed_columns: match &self.rhs {
+                Right::Matrix(_) | Right::Blocks(_, None) => None,
+                Right::Packed(columns) => Some(columns.factor().address),
+                Right::Blocks(_, Some(panels)) => Some(panels.as_ptr().cast()),
+            },
             out: self.out.item(item.out),
             finish: self.epilogue.finish(),
             m: self.m,

@@ -406,7 +406,7 @@ impl CodedProduct<'_> {
             lhs: self.lhs,
             packed: None,
             rhs,
-            packed_columns: false,
+            packed_columns: None,
             out: StridedOutput { store, ..self.out },
             finish: Finish { col_scales, col_bias, ..self.finish },
             m,

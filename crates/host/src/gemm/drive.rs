@@ -40,7 +40,7 @@ const L2_ROWS: usize = 208 << 10;
 const TASK_WORK: usize = 1 << 20;
 
 /// The least rows and columns of a product that is summed in block floating point.
-const LEAST_BLOCKS: usize = 24;
+pub(super) const LEAST_BLOCKS: usize = 24;
 
 /// Approximate number of elements that a task packs.
 const TASK_PACKS: usize = 32 << 10;
@@ -59,9 +59,9 @@ pub(super) struct Product<'a> {
     /// address of `lhs`.
     pub packed: Option<usize>,
     pub rhs: Factor,
-    /// The columns are packed already, over all of K, into panels that begin at the address of
-    /// `rhs`.
-    pub packed_columns: bool,
+    /// Panels of the columns over all of K, if they are packed already: in blocks if `blocks`,
+    /// otherwise instead of `rhs`.
+    pub packed_columns: Option<*const u8>,
     pub out: StridedOutput,
     pub finish: Finish<'a>,
     pub m: usize,
@@ -117,10 +117,17 @@ fn each(n: usize, parallel: bool, task: impl Fn(usize) + Sync) {
     }
 }
 
+/// Whether a factor can be packed in block floating point.
+pub(super) fn has_blocks(format: &PanelFormat, factor: &Factor, k: usize) -> bool {
+    factor.kind != ElementType::I8 && factor.tables.is_none() && k > 0 && k.is_multiple_of(format.step)
+}
+
 impl Product<'_> {
+    /// The transposed product, whose columns are not packed.
     fn t(self) -> Self {
         let out = StridedOutput { row: self.out.col, col: self.out.row, ..self.out };
-        Self { lhs: self.rhs, rhs: self.lhs, out, finish: self.finish.t(), m: self.n, n: self.m, ..self }
+        let (lhs, rhs, finish) = (self.rhs, self.lhs, self.finish.t());
+        Self { lhs, rhs, packed_columns: None, out, finish, m: self.n, n: self.m, ..self }
     }
 
     /// Computes the product.
@@ -130,7 +137,8 @@ impl Product<'_> {
     /// accesses the output during the call. The processor supports the instruction set of the
     /// kernels.
     pub unsafe fn run(self, parallel: bool) -> Result<(), GemmError> {
-        if self.packed.is_some() || self.packed_columns || self.rhs.tables.is_some() {
+        let packed = self.packed.is_some() || (self.packed_columns.is_some() && !self.blocks);
+        if packed || self.rhs.tables.is_some() {
             // SAFETY: the caller guarantees it.
             return unsafe { self.packed(parallel) };
         }
@@ -148,7 +156,7 @@ impl Product<'_> {
             if product.blocks && product.in_blocks(parallel)? {
                 return Ok(());
             }
-            product.packed(parallel)
+            Product { packed_columns: None, ..product }.packed(parallel)
         }
     }
 
@@ -160,8 +168,7 @@ impl Product<'_> {
     unsafe fn in_blocks(self, parallel: bool) -> Result<bool, GemmError> {
         let Self { lhs, rhs, m, n, k, .. } = self;
         let Some(format) = self.kernels.blocks() else { return Ok(false) };
-        let is_float = |factor: &Factor| factor.kind != ElementType::I8 && factor.tables.is_none();
-        if !is_float(&lhs) || !is_float(&rhs) || k == 0 || k % format.step != 0 || m.min(n) < LEAST_BLOCKS {
+        if ![lhs, rhs].iter().all(|factor| has_blocks(&format, factor, k)) || m.min(n) < LEAST_BLOCKS {
             return Ok(false);
         }
         let found = [Found::default(), Found::default()];
@@ -253,9 +260,10 @@ impl Product<'_> {
         let chunks = |most| pieces(n, most, format.cols);
         let whole = chunks(if blocks == 1 { usize::MAX } else { lines });
         let enough = !parallel || whole.1.div_ceil(format.cols) >= 4 * pool::threads();
-        let own = few && enough && !self.packed_columns && !together;
-        let (wide, cols) = if own || self.packed_columns { whole } else { chunks(lines) };
-        debug_assert!((tall == 1 || !own) && (deep == 1 || !self.packed_columns));
+        let shared = self.packed_columns.is_some();
+        let own = few && enough && !shared && !together;
+        let (wide, cols) = if own || shared { whole } else { chunks(lines) };
+        debug_assert!((tall == 1 || !own) && (deep == 1 || !shared));
         Chunks { height, blocks, block, deep, depth, tall, rows, wide, cols, own }
     }
 
@@ -290,7 +298,7 @@ impl Product<'_> {
         };
         let waiting = if blocks > 1 { rows * cols } else { 0 };
         let words = |side: usize, room: usize| format.place(side, room).div_ceil(size_of::<f32>());
-        let rooms = [words(0, a_room), if self.packed_columns { 0 } else { words(1, b_room) }, waiting];
+        let rooms = [words(0, a_room), if self.packed_columns.is_some() { 0 } else { words(1, b_room) }, waiting];
         with_scratch(rooms, |[a, b, partial]| {
             let (a, b, partial) = (Address(a.as_mut_ptr()), Address(b.as_mut_ptr()), partial.as_mut_ptr());
             let range = |i: usize, size: usize, n: usize| i * size..n.min((i + 1) * size);
@@ -304,7 +312,7 @@ impl Product<'_> {
                         let here_k = range(d, depth, k);
                         let new = [
                             packed_a.replace((t, d)) != Some((t, d)) && self.packed.is_none(),
-                            packed_b.replace((w, d)) != Some((w, d)) && !own && !self.packed_columns,
+                            packed_b.replace((w, d)) != Some((w, d)) && !own && self.packed_columns.is_none(),
                         ];
                         let left = PackedFactor {
                             factor: lhs,
@@ -346,8 +354,8 @@ impl Product<'_> {
                             height,
                             a_panel: height * if self.packed.is_some() { k } else { here_k.len() },
                             b: match self.packed_columns {
-                                true => rhs.address.cast::<f32>().wrapping_add(here_n.start * k).cast(),
-                                false => b.get().cast(),
+                                Some(panels) => panels.wrapping_add(format.place(1, here_n.start * k)),
+                                None => b.get().cast(),
                             },
                             b_panel: format.cols * here_k.len(),
                             partial,

@@ -124,7 +124,7 @@ impl<'a> Panels<'a> {
             lhs: Factor { address, kind: ElementType::F32, line: 1, depth: 1, tables: None },
             packed: Some(height(kernels, m)),
             rhs,
-            packed_columns: false,
+            packed_columns: None,
             out: StridedOutput { store, row: target.grid.row_stride, col: target.grid.col_stride },
             finish: Finish {
                 scale: 1.0,

@@ -614,3 +614,44 @@ fn packed_columns_give_the_bits_of_the_product() {
     assert_eq!(PackedColumns::len(256, 8), None);
     assert_eq!(PackedColumns::len(1 << 20, 40), None);
 }
+
+/// Columns that are packed into blocks first give the bits of the product in blocks, or in fp32
+/// where their values or their shape forbid blocks.
+#[test]
+fn block_columns_give_the_bits_of_the_product() {
+    for (m, n, k) in [(64, 300, 64), (24, 33, 1536), (100, 1500, 64), (20, 200, 64), (7, 97, 96), (64, 300, 65)] {
+        let (a, mut b, bias) = (values(m * k, 1), values(n * k, 2), values(n, 3));
+        let lhs = Operand::F32(View::row_major(&a, m, k).unwrap());
+        for special in [false, true] {
+            if special {
+                b[5] = f32::NAN;
+            }
+            let halves: Vec<f16> = b.iter().map(|v| f16::from_f32(*v)).collect();
+            let columns = [
+                Operand::F32(View::row_major(&b, k, n).unwrap()),
+                Operand::F32(View::row_major(&b, n, k).unwrap().t()),
+                Operand::F16(View::row_major(&halves, n, k).unwrap().t()),
+            ];
+            for (rhs, accumulate) in columns.into_iter().flat_map(|rhs| [(rhs, false), (rhs, true)]) {
+                let bias = Some(Bias::Cols(&bias));
+                let epilogue = Epilogue { scale: 0.125, bias, accumulate, blocks: true, ..Epilogue::default() };
+                let (mut wanted, mut found) = (vec![7.0; m * n], vec![7.0; m * n]);
+                gemm(lhs, rhs, Output::F32(ViewMut::row_major(&mut wanted, m, n).unwrap()), epilogue).unwrap();
+                let mut panels = vec![f32::NAN; BlockColumns::len(k, n)];
+                assert!(panels.is_empty() || k % 32 != 0 || BlockColumns::pack(rhs, &mut panels[1..]).is_err());
+                let packed = BlockColumns::pack(rhs, &mut panels).unwrap();
+                assert!(!special || packed.panels().is_none());
+                let mut run = |lhs| {
+                    gemm_blocks(lhs, &packed, Output::F32(ViewMut::row_major(&mut found, m, n).unwrap()), epilogue)
+                };
+                let short = Operand::F32(View::row_major(&a, m, k - 1).unwrap());
+                assert!(run(short).is_err());
+                run(lhs).unwrap();
+                let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                assert!(wanted.iter().zip(&found).all(same), "{m} × {n} × {k}");
+            }
+        }
+    }
+    assert_eq!(BlockColumns::len(32, 8), 0);
+    assert_eq!(BlockColumns::len(1 << 20, 40), 0);
+}

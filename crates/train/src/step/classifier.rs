@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrane_host::gemm::{Epilogue, GemmError, Operand, Output, View, ViewMut, gemm};
+use ferrane_host::gemm::{BlockColumns, Epilogue, GemmError, Operand, Output, View, ViewMut, gemm, gemm_blocks};
 use ferrane_host::{pool, simd};
 
 use ferrane_llm::compaction::Compaction;
@@ -50,6 +50,8 @@ pub struct Classifier {
     /// For each token: the largest logit, and the sum of exponentials relative to it.
     whole: Vec<(f32, f64)>,
     groups: Vec<TileGroup>,
+    /// The output of the final norm, packed for the products of all tiles.
+    panels: Vec<f32>,
 }
 
 /// Buffers of a group of tiles.
@@ -110,13 +112,15 @@ impl Classifier {
             wanted: (0..s).map(|_| AtomicU32::new(0)).collect(),
             whole: vec![(0.0, 0.0); s],
             groups: (0..tiles.div_ceil(per_group)).map(group).collect(),
+            panels: vec![0.0; BlockColumns::len(dim, s).max(BlockColumns::len(s, dim))],
         }
     }
 
     /// Size of the buffers in bytes.
     pub fn bytes(&self) -> usize {
         let groups: usize = self.groups.iter().map(|g| g.dx.len() + g.dw.len()).sum();
-        (self.values.len() + self.max.len() + self.sum.len() + self.s + groups) * size_of::<f32>() + 16 * self.s
+        let buffers = self.values.len() + self.max.len() + self.sum.len() + self.panels.len();
+        (buffers + self.s + groups) * size_of::<f32>() + 16 * self.s
     }
 
     /// Mean cross-entropy of a window over the targets that count, in nats per token. The loss of a
@@ -125,14 +129,15 @@ impl Classifier {
     /// # Errors
     /// The operands have inconsistent sizes.
     pub fn loss(&mut self, of: Operands<'_>) -> Result<f32, GemmError> {
-        let Classifier { s, dim, tile, values, max, sum, wanted, whole, .. } = self;
+        let Classifier { s, dim, tile, values, max, sum, wanted, whole, panels, .. } = self;
         let (s, dim, tile, wanted) = (*s, *dim, *tile, &*wanted);
+        let normed = BlockColumns::pack(Operand::F32(View::row_major(of.normed, dim, s)?), panels)?;
         let parts = values.chunks_mut(tile * s).zip(max.chunks_mut(s).zip(sum.chunks_mut(s)));
         let mut tasks: Vec<_> = parts
             .enumerate()
             .map(|(i, (values, (max, sum)))| (Forward { first: i * tile, values, max, sum }, Ok(())))
             .collect();
-        pool::for_each_task(&mut tasks, |(task, result)| *result = task.run(of, dim, s, wanted));
+        pool::for_each_task(&mut tasks, |(task, result)| *result = task.run(of, &normed, (dim, s), wanted));
         tasks.into_iter().try_for_each(|(_, result)| result)?;
         let mut loss = 0.0;
         for (t, (top, total)) in whole.iter_mut().enumerate() {
@@ -164,7 +169,7 @@ impl Classifier {
         vocabulary: &Compaction,
         first: bool,
     ) -> Result<(), GemmError> {
-        let Classifier { s, dim, rows, tile, per_group, values, max, sum, whole, groups, .. } = self;
+        let Classifier { s, dim, rows, tile, per_group, values, max, sum, whole, groups, panels, .. } = self;
         let (s, dim, rows, tile, per_group) = (*s, *dim, *rows, *tile, *per_group);
         for (max, sum) in max.chunks_exact(s).zip(sum.chunks_exact_mut(s)) {
             for (((factor, max), (top, total)), target) in sum.iter_mut().zip(max).zip(&*whole).zip(of.targets) {
@@ -175,6 +180,7 @@ impl Classifier {
                 *factor = (f64::from(max - top).exp() * f64::from(scale) / (total * s as f64)) as f32;
             }
         }
+        let normed = BlockColumns::pack(Operand::F32(View::row_major(of.normed, dim, s)?).t(), panels)?;
         let ids = (!vocabulary.is_identity()).then(|| vocabulary.compact_to_full());
         let mut tasks = Vec::with_capacity(groups.len());
         let (mut rest, mut base) = (gradient, 0);
@@ -197,7 +203,7 @@ impl Classifier {
             tasks.push((Backward { first: from, values, factors, group, gradient: mine, base: begin }, Ok(())));
         }
         pool::for_each_task(&mut tasks, |(task, result)| {
-            *result = task.run(of, (dim, s, tile), scale / s as f32, ids, first);
+            *result = task.run(of, &normed, (dim, s, tile), scale / s as f32, ids, first);
         });
         tasks.into_iter().try_for_each(|(_, result)| result)?;
         pool::for_each_chunk_mut(dx, GRAIN, |task, dx| {
@@ -217,12 +223,17 @@ impl Classifier {
 }
 
 impl Forward<'_> {
-    fn run(&mut self, of: Operands<'_>, dim: usize, s: usize, wanted: &[AtomicU32]) -> Result<(), GemmError> {
+    fn run(
+        &mut self,
+        of: Operands<'_>,
+        normed: &BlockColumns<'_>,
+        (dim, s): (usize, usize),
+        wanted: &[AtomicU32],
+    ) -> Result<(), GemmError> {
         let rows = self.values.len() / s;
         let weights = of.weights.get(self.first * dim..).unwrap_or_default();
         let lhs = Operand::F32(View::row_major(weights, rows, dim)?);
-        let rhs = Operand::F32(View::row_major(of.normed, dim, s)?);
-        gemm(lhs, rhs, Output::F32(ViewMut::row_major(self.values, rows, s)?), BLOCKS)?;
+        gemm_blocks(lhs, normed, Output::F32(ViewMut::row_major(self.values, rows, s)?), BLOCKS)?;
         for (t, wanted) in wanted.iter().enumerate().take(of.targets.len()) {
             let row = (of.targets[t] as usize).wrapping_sub(self.first);
             if row < rows {
@@ -257,13 +268,13 @@ impl Backward<'_> {
     fn run(
         &mut self,
         of: Operands<'_>,
+        normed: &BlockColumns<'_>,
         (dim, s, tile): (usize, usize, usize),
         target: f32,
         ids: Option<&[u32]>,
         first: bool,
     ) -> Result<(), GemmError> {
         let Backward { first: begin, values, factors, group, gradient, base } = self;
-        let normed = Operand::F32(View::row_major(of.normed, dim, s)?).t();
         for (i, (values, factor)) in values.chunks_mut(tile * s).zip(factors.chunks(s)).enumerate() {
             let (row, rows) = (*begin + i * tile, values.len() / s);
             simd::dispatch(
@@ -291,10 +302,10 @@ impl Backward<'_> {
             let Some(ids) = ids else {
                 let rows_of = &mut gradient[i * tile * dim..];
                 let out = Output::F32(ViewMut::row_major(rows_of, rows, dim)?);
-                gemm(d, normed, out, Epilogue { accumulate: !first, ..BLOCKS })?;
+                gemm_blocks(d, normed, out, Epilogue { accumulate: !first, ..BLOCKS })?;
                 continue;
             };
-            gemm(d, normed, Output::F32(ViewMut::row_major(&mut group.dw, rows, dim)?), BLOCKS)?;
+            gemm_blocks(d, normed, Output::F32(ViewMut::row_major(&mut group.dw, rows, dim)?), BLOCKS)?;
             for (&id, from) in ids[row..row + rows].iter().zip(group.dw.chunks_exact(dim)) {
                 let to = &mut gradient[(id as usize - *base) * dim..][..dim];
                 simd::dispatch(
