@@ -28,10 +28,10 @@ use crate::timing::{self, StepTime};
 #[non_exhaustive]
 pub enum Numerics {
     /// fp16 values between ops, fp32 within an op; sums and products accumulate in fp32 and are
-    /// rounded once, to nearest even. On a processor with AVX-512 VNNI, a large product of two fp16
-    /// factors, except for those of a batch, is a sum of 16-bit integers for each block of 32
-    /// values, which adds 3 % to the error of that rounding where a block's values are of similar
-    /// magnitude.
+    /// rounded once, to nearest even. On a processor with AVX2 or AVX-512 VNNI, a large product of
+    /// two fp16 factors, except for those of a batch, is a sum of 16-bit integers for each block of
+    /// 32 values, which adds 3 % to the error of that rounding where a block's values are of
+    /// similar magnitude.
     #[default]
     Fast,
     /// fp32 throughout: fp16 surfaces are widened when read and rounded when written. The oracle.

@@ -1,5 +1,5 @@
-//! Products of fp16 factors in block floating point: sums of 16-bit integers, which the dot
-//! products of AVX-512 VNNI take two at a time.
+//! Products of fp16 factors in block floating point: sums of 16-bit integers, of which AVX2
+//! multiplies and adds twice as many at a time as fp32 values, and AVX-512 VNNI too.
 //!
 //! Each line of a factor becomes, for each block of [`BLOCK`] steps along K, integers and a unit.
 //! The unit is the smallest for which the integers have 16 bits and a Euclidean norm of at most
@@ -19,16 +19,16 @@
 //! Panels have the order of [`super::pack`], with a block instead of [`BLOCK`] steps: for each
 //! of its pairs of steps `[line][2]` integers, then the units of the lines.
 
-use std::arch::x86_64::*;
 use std::sync::atomic::Ordering::Relaxed;
 
 use half::f16;
 
-use super::halves::TransposeF16 as _;
-use super::isa::{Avx512, PanelFormat};
-use super::pack::{Pack, panel_lines, source};
-use super::tile::{PanelBlock, Spot, Tile, complete};
-use super::vector::{ElementType, Simd as _};
+use super::pack::{Pack, panel_lines, source, transposed};
+use super::tile::{PanelBlock, Spot, complete};
+use super::vector::{Element, ElementType, Simd};
+
+mod x86;
+pub(super) use x86::{AVX2, AVX512, has_avx512_vnni};
 
 /// Steps along K of a block.
 pub(super) const BLOCK: usize = 32;
@@ -38,62 +38,59 @@ const NORM: f32 = 46330.0;
 const LARGEST: f32 = 32767.0;
 /// Below the norm of every block that is not zero; it keeps quotients finite.
 const LEAST: f32 = 1e-18;
-/// Lines that are converted together.
-const LINES: usize = 16;
+/// The most lines of a vector.
+const MOST_LANES: usize = 16;
+/// Rows of the tallest tile, and one less.
+const HEIGHT: usize = 6;
+const SHORTER: usize = HEIGHT - 1;
 /// The most lines of narrow panels that are packed together, whole vectors.
-const TOGETHER: usize = 3 * LINES;
+const TOGETHER: usize = 3 * MOST_LANES;
 /// Pairs of steps of a block, and the units.
 const ROWS: usize = BLOCK / 2 + 1;
-/// Columns of a full tile.
-const COLS: usize = 32;
 /// Bytes of a block of one line: the integers, and the unit.
 const BYTES: usize = 2 * BLOCK + size_of::<f32>();
 
-/// Panels of integers, and their tiles.
-pub(super) const FORMAT: PanelFormat = PanelFormat {
-    rows: TILES.len(),
-    cols: COLS,
-    lanes: LINES,
-    tiles: TILES,
-    pack: [pack; 2],
-    bytes: [BYTES; 2],
-    unit: BLOCK,
-    step: BLOCK,
-};
+/// The operations that blocks need of an instruction set.
+///
+/// # Safety
+/// As of [`Simd`].
+trait BlockSimd: Simd {
+    /// `LANES` pairs of 16-bit integers, or `LANES` sums of 32 bits.
+    type Integers: Copy;
 
-const TILES: &[&[Tile]] = &[
-    &[tile::<1, 1>, tile::<1, 2>],
-    &[tile::<2, 1>, tile::<2, 2>],
-    &[tile::<3, 1>, tile::<3, 2>],
-    &[tile::<4, 1>, tile::<4, 2>],
-    &[tile::<5, 1>, tile::<5, 2>],
-    &[tile::<6, 1>, tile::<6, 2>],
-];
-
-/// Whether the processor has the dot products, in addition to the AVX-512 of the other kernels.
-pub(super) fn is_supported() -> bool {
-    std::arch::is_x86_feature_detected!("avx512vnni")
-}
-
-/// Bytes of elements of panels, whole blocks.
-#[inline(always)]
-const fn bytes(elements: usize) -> usize {
-    elements / BLOCK * BYTES
+    unsafe fn no_sums() -> Self::Integers;
+    unsafe fn load_pairs(from: *const i32) -> Self::Integers;
+    unsafe fn splat_pair(pair: i32) -> Self::Integers;
+    unsafe fn store_pairs(to: *mut i32, pairs: Self::Integers);
+    /// Adds both products of each pair.
+    unsafe fn dot(sums: Self::Integers, a: Self::Integers, b: Self::Integers) -> Self::Integers;
+    unsafe fn to_fp32(sums: Self::Integers) -> Self::V;
+    /// Rounds both to 16-bit integers, of which each pair has one.
+    unsafe fn pairs(first: Self::V, second: Self::V) -> Self::Integers;
+    /// For each value, its magnitude if that is larger than `largest`, else `largest`, which is not
+    /// negative.
+    unsafe fn larger_magnitude(v: Self::V, largest: Self::V) -> Self::V;
+    unsafe fn square_root(v: Self::V) -> Self::V;
+    unsafe fn quotient(a: Self::V, b: Self::V) -> Self::V;
+    /// A bit for each lane: whether `a < b`, which no NaN is.
+    unsafe fn less(a: Self::V, b: Self::V) -> u32;
+    /// Transposes [`BLOCK`] steps of `LANES` lines of neighboring elements.
+    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]);
 }
 
 /// Packs lines of fp16 or fp32.
 ///
 /// # Safety
-/// As of [`super::pack::pack`], for panels of [`FORMAT`]; the steps are whole blocks.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn pack(job: Pack) {
+/// As of [`super::pack::pack`], for panels of blocks; the steps are whole blocks.
+#[inline(always)]
+unsafe fn pack<S: BlockSimd>(job: &Pack) {
     // SAFETY: the caller guarantees it.
     let counts = unsafe {
-        match (job.factor.kind, job.width < LINES) {
-            (ElementType::F16, true) => narrow::<f16>(&job),
-            (ElementType::F16, false) => wide::<f16>(&job),
-            (_, true) => narrow::<f32>(&job),
-            (_, false) => wide::<f32>(&job),
+        match (job.factor.kind, job.width < S::LANES) {
+            (ElementType::F16, true) => narrow::<S, f16>(job),
+            (ElementType::F16, false) => wide::<S, f16>(job),
+            (_, true) => narrow::<S, f32>(job),
+            (_, false) => wide::<S, f32>(job),
         }
     };
     // SAFETY: the factor's counts outlive the product.
@@ -104,23 +101,29 @@ unsafe fn pack(job: Pack) {
     }
 }
 
-/// Packs into panels of at least [`LINES`] lines. Returns the counts of [`super::pack::Found`].
+/// Bytes of elements of panels, whole blocks.
+#[inline(always)]
+const fn bytes(elements: usize) -> usize {
+    elements / BLOCK * BYTES
+}
+
+/// Packs into panels of at least a vector of lines. Returns the counts of [`super::pack::Found`].
 ///
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn wide<T: BlockElement>(job: &Pack) -> [usize; 3] {
+unsafe fn wide<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
     let mut counts = [0; 3];
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch) = panel_lines(job, q);
         let panel = job.to.wrapping_add(bytes(q * job.width * job.depth));
         for p in (0..job.depth).step_by(BLOCK) {
             let to = panel.wrapping_add(bytes(p * pitch)).cast::<i32>();
-            for i in (0..lines).step_by(LINES) {
-                let count = LINES.min(lines - i);
+            for i in (0..lines).step_by(S::LANES) {
+                let count = S::LANES.min(lines - i);
                 // SAFETY: the lines and steps are inside the factor, and the panel has room for the
                 // block: the lines of its steps are whole vectors.
-                let found = unsafe { pack_block::<T>(job, (q * job.width + i, count), p, to, (i, pitch)) };
+                let found = unsafe { pack_block::<S, T>(job, (q * job.width + i, count), p, to, (i, pitch)) };
                 add(&mut counts, found, count);
             }
         }
@@ -133,7 +136,7 @@ unsafe fn wide<T: BlockElement>(job: &Pack) -> [usize; 3] {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn narrow<T: BlockElement>(job: &Pack) -> [usize; 3] {
+unsafe fn narrow<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
     let mut counts = [0; 3];
     let together = TOGETHER / job.width * job.width;
     for first in (0..job.lines).step_by(together) {
@@ -141,11 +144,11 @@ unsafe fn narrow<T: BlockElement>(job: &Pack) -> [usize; 3] {
         for p in (0..job.depth).step_by(BLOCK) {
             // The pairs of steps, and the units.
             let mut block = [[0i32; TOGETHER]; ROWS];
-            for i in (0..lines).step_by(LINES) {
-                let (count, to) = (LINES.min(lines - i), block.as_flattened_mut().as_mut_ptr());
+            for i in (0..lines).step_by(S::LANES) {
+                let (count, to) = (S::LANES.min(lines - i), block.as_flattened_mut().as_mut_ptr());
                 // SAFETY: the lines and steps are inside the factor, and the block has room for
                 // whole vectors of lines.
-                let found = unsafe { pack_block::<T>(job, (first + i, count), p, to, (i, TOGETHER)) };
+                let found = unsafe { pack_block::<S, T>(job, (first + i, count), p, to, (i, TOGETHER)) };
                 add(&mut counts, found, count);
             }
             for at in (0..lines).step_by(job.width) {
@@ -154,12 +157,17 @@ unsafe fn narrow<T: BlockElement>(job: &Pack) -> [usize; 3] {
                 let to = job.to.wrapping_add(bytes(q * job.width * job.depth + p * pitch)).cast::<i32>();
                 for (row, from) in block.iter().enumerate() {
                     let (from, to) = (&from[at..at + count], to.wrapping_add(row * pitch));
-                    // SAFETY: the panel has room for the block.
+                    // SAFETY: the panel has room for the block. Full tiles have one of two heights
+                    // (`drive::height`), sizes that are compile-time constants here.
                     unsafe {
-                        match from.first_chunk::<{ TILES.len() }>() {
-                            // A size that is a compile-time constant.
-                            Some(from) => to.cast::<[i32; TILES.len()]>().write_unaligned(*from),
-                            None => to.copy_from_nonoverlapping(from.as_ptr(), count),
+                        match count {
+                            HEIGHT => {
+                                to.cast::<[i32; HEIGHT]>().write_unaligned(from.as_ptr().cast::<[i32; HEIGHT]>().read())
+                            }
+                            SHORTER => to
+                                .cast::<[i32; SHORTER]>()
+                                .write_unaligned(from.as_ptr().cast::<[i32; SHORTER]>().read()),
+                            _ => to.copy_from_nonoverlapping(from.as_ptr(), count),
                         }
                     }
                 }
@@ -171,86 +179,70 @@ unsafe fn narrow<T: BlockElement>(job: &Pack) -> [usize; 3] {
 
 /// Adds the lines of a block in which something was found.
 #[inline(always)]
-fn add(counts: &mut [usize; 3], found: [__mmask16; 3], lines: usize) {
+fn add(counts: &mut [usize; 3], found: [u32; 3], lines: usize) {
     for (sum, found) in counts.iter_mut().zip(found) {
-        *sum += (found & mask(lines)).count_ones() as usize;
+        *sum += (found & ((1 << lines) - 1)).count_ones() as usize;
     }
 }
 
 /// A type of the elements of a factor.
-///
-/// # Safety
-/// For every function here: the processor supports the instructions of this module.
-trait BlockElement: Copy + Default {
-    /// Widens the first elements, up to the end of the mask.
-    unsafe fn load(from: *const Self, present: __mmask16) -> __m512;
-    /// Transposes [`BLOCK`] steps of [`LINES`] lines of neighboring elements.
-    unsafe fn turn(line: impl Fn(usize) -> *const Self, to: &mut [[Self; LINES]; BLOCK]);
+trait BlockElement: Element + Default {
+    /// Transposes [`BLOCK`] steps of a vector of lines of neighboring elements.
+    ///
+    /// # Safety
+    /// As of [`Simd`].
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const Self, to: &mut [[Self; MOST_LANES]; BLOCK]);
 }
 
 impl BlockElement for f16 {
     #[inline(always)]
-    unsafe fn load(from: *const f16, present: __mmask16) -> __m512 {
-        // SAFETY: the caller guarantees the elements of the mask.
-        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(present, from.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn turn(line: impl Fn(usize) -> *const f16, to: &mut [[f16; LINES]; BLOCK]) {
-        // SAFETY: the caller guarantees the elements.
-        unsafe { Avx512::transpose_f16(line, to.as_flattened_mut().as_mut_ptr(), LINES) }
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]) {
+        // SAFETY: the caller guarantees it.
+        unsafe { S::transpose_halves(line, to) }
     }
 }
 
 impl BlockElement for f32 {
     #[inline(always)]
-    unsafe fn load(from: *const f32, present: __mmask16) -> __m512 {
-        // SAFETY: the caller guarantees the elements of the mask.
-        unsafe { _mm512_maskz_loadu_ps(present, from) }
-    }
-    #[inline(always)]
-    unsafe fn turn(line: impl Fn(usize) -> *const f32, to: &mut [[f32; LINES]; BLOCK]) {
-        for (half, steps) in to.chunks_exact_mut(LINES).enumerate() {
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f32, to: &mut [[f32; MOST_LANES]; BLOCK]) {
+        for (i, steps) in to.chunks_exact_mut(S::LANES).enumerate() {
             // SAFETY: the caller guarantees the elements.
             unsafe {
-                let mut rows = [_mm512_setzero_ps(); LINES];
-                for (r, row) in rows.iter_mut().enumerate() {
-                    *row = _mm512_loadu_ps(line(r).add(half * LINES));
-                }
-                for (step, row) in steps.iter_mut().zip(Avx512::transpose(rows)) {
-                    _mm512_storeu_ps(step.as_mut_ptr(), row);
+                let rows = transposed::<S>(|r| S::load(line(r).add(i * S::LANES)));
+                for (step, row) in steps.iter_mut().zip(rows.as_ref()) {
+                    S::store(step.as_mut_ptr(), *row);
                 }
             }
         }
     }
 }
 
-/// Packs a block of up to [`LINES`] lines.
+/// Packs a block of up to a vector of lines.
 ///
 /// # Safety
 /// As [`fixed`]; the lines and steps are inside the factor, whose elements have this type.
 #[inline(always)]
-unsafe fn pack_block<T: BlockElement>(
+unsafe fn pack_block<S: BlockSimd, T: BlockElement>(
     job: &Pack,
     (line, count): (usize, usize),
     p: usize,
     to: *mut i32,
     place: (usize, usize),
-) -> [__mmask16; 3] {
+) -> [u32; 3] {
     // SAFETY: the caller guarantees it.
     unsafe {
         if job.factor.line == 1 {
-            let (first, present) = (source::<T>(job, line, p), mask(count));
-            return fixed(|s| T::load(first.wrapping_offset(job.factor.depth * s as isize), present), to, place);
+            let first = source::<T>(job, line, p);
+            let at = |s: usize| first.wrapping_offset(job.factor.depth * s as isize);
+            return match count == S::LANES {
+                true => fixed::<S>(|s| T::load::<S>(at(s)), to, place),
+                false => fixed::<S>(|s| T::load_part::<S>(at(s), count), to, place),
+            };
         }
-        let mut steps = [[T::default(); LINES]; BLOCK];
-        turned(job, (line, count), p, &mut steps);
-        fixed(|s| T::load(steps[s].as_ptr(), mask(LINES)), to, place)
+        let mut steps = [[T::default(); MOST_LANES]; BLOCK];
+        turned::<S, T>(job, (line, count), p, &mut steps);
+        fixed::<S>(|s| T::load::<S>(steps[s].as_ptr()), to, place)
     }
-}
-
-#[inline(always)]
-fn mask(lines: usize) -> __mmask16 {
-    ((1u32 << lines) - 1) as __mmask16
 }
 
 /// Copies a block of some lines, so that the elements of a step are contiguous. The last line
@@ -259,11 +251,11 @@ fn mask(lines: usize) -> __mmask16 {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn turned<T: BlockElement>(
+unsafe fn turned<S: BlockSimd, T: BlockElement>(
     job: &Pack,
     (line, count): (usize, usize),
     p: usize,
-    steps: &mut [[T; LINES]; BLOCK],
+    steps: &mut [[T; MOST_LANES]; BLOCK],
 ) {
     let from = |r: usize, s: usize| source::<T>(job, line + r.min(count - 1), p + s);
     // SAFETY: the caller guarantees these elements.
@@ -271,13 +263,13 @@ unsafe fn turned<T: BlockElement>(
         if job.factor.depth == 1 {
             if p + 3 * BLOCK <= job.depth {
                 for r in 0..count {
-                    _mm_prefetch::<_MM_HINT_T0>(from(r, 2 * BLOCK).cast());
+                    S::prefetch(from(r, 2 * BLOCK).cast());
                 }
             }
-            T::turn(|r| from(r, 0), steps);
+            T::transpose::<S>(|r| from(r, 0), steps);
         } else {
             for (s, step) in steps.iter_mut().enumerate() {
-                for (r, value) in step.iter_mut().enumerate() {
+                for (r, value) in step.iter_mut().enumerate().take(S::LANES) {
                     *value = from(r, s).read();
                 }
             }
@@ -285,82 +277,76 @@ unsafe fn turned<T: BlockElement>(
     }
 }
 
-/// Writes a block of [`LINES`] lines, from line `i` of a panel of `pitch` lines on. Returns which
+/// Writes a block of a vector of lines, from line `i` of a panel of `pitch` lines on. Returns which
 /// lines have a value that is not zero, a single one, and one that is not finite.
 ///
 /// # Safety
-/// The panel has room for the block; the processor supports the instructions.
+/// The panel has room for the block; the processor supports the set.
 #[inline(always)]
-unsafe fn fixed(load: impl Fn(usize) -> __m512, to: *mut i32, (i, pitch): (usize, usize)) -> [__mmask16; 3] {
+unsafe fn fixed<S: BlockSimd>(load: impl Fn(usize) -> S::V, to: *mut i32, (i, pitch): (usize, usize)) -> [u32; 3] {
     // SAFETY: the caller guarantees it.
     unsafe {
-        let (mut squares, mut largest) = ([_mm512_setzero_ps(); 4], [_mm512_setzero_ps(); 4]);
+        let (mut squares, mut largest) = ([S::splat(0.0); 4], [S::splat(0.0); 4]);
         for s in 0..BLOCK {
             let x = load(s);
-            squares[s % 4] = _mm512_fmadd_ps(x, x, squares[s % 4]);
-            // The larger magnitude, without a sign.
-            largest[s % 4] = _mm512_range_ps::<0b1011>(x, largest[s % 4]);
+            squares[s % 4] = S::fma(x, x, squares[s % 4]);
+            largest[s % 4] = S::larger_magnitude(x, largest[s % 4]);
         }
-        let squares = _mm512_add_ps(_mm512_add_ps(squares[0], squares[1]), _mm512_add_ps(squares[2], squares[3]));
-        let largest = _mm512_max_ps(_mm512_max_ps(largest[0], largest[1]), _mm512_max_ps(largest[2], largest[3]));
-        let norm = _mm512_max_ps(_mm512_sqrt_ps(squares), _mm512_set1_ps(LEAST));
-        let factor =
-            _mm512_min_ps(_mm512_div_ps(_mm512_set1_ps(NORM), norm), _mm512_div_ps(_mm512_set1_ps(LARGEST), largest));
+        let squares = S::add(S::add(squares[0], squares[1]), S::add(squares[2], squares[3]));
+        let largest = [1, 2, 3].into_iter().fold(largest[0], |all, s| S::larger_magnitude(largest[s], all));
+        let norm = S::at_least(S::splat(LEAST), S::square_root(squares));
+        let by_norm = S::quotient(S::splat(NORM), norm);
+        // No more than by the norm if all values are zero.
+        let factor = S::at_most(by_norm, S::quotient(S::splat(LARGEST), largest));
         for pair in 0..BLOCK / 2 {
-            let [low, high] = [0, 1].map(|s| _mm512_cvtps_epi32(_mm512_mul_ps(load(2 * pair + s), factor)));
-            let both = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, _mm512_slli_epi32::<16>(high));
-            _mm512_storeu_si512(to.wrapping_add(pair * pitch + i).cast(), both);
+            let [first, second] = [0, 1].map(|s| S::mul(load(2 * pair + s), factor));
+            S::store_pairs(to.wrapping_add(pair * pitch + i), S::pairs(first, second));
         }
-        let unit = _mm512_div_ps(_mm512_set1_ps(1.0), factor);
-        _mm512_storeu_ps(to.cast::<f32>().wrapping_add(BLOCK / 2 * pitch + i), unit);
-        let zero = _mm512_setzero_ps();
-        [
-            _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, zero),
-            _mm512_cmp_ps_mask::<_CMP_GT_OQ>(largest, zero)
-                & _mm512_cmp_ps_mask::<_CMP_LE_OQ>(squares, _mm512_mul_ps(largest, largest)),
-            _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(squares, _mm512_set1_ps(f32::INFINITY)),
-        ]
+        let unit = S::quotient(S::splat(1.0), factor);
+        S::store(to.cast::<f32>().wrapping_add(BLOCK / 2 * pitch + i), unit);
+        let not_zero = S::less(S::splat(0.0), largest);
+        let several = S::less(S::mul(largest, largest), squares);
+        [not_zero, not_zero & !several, !S::less(squares, S::splat(f32::INFINITY))]
     }
 }
 
-/// Computes a tile of `M` rows and `N` vectors of columns.
+/// Computes a tile of `M` rows and `N` vectors of columns; the tiles before it have `full` columns.
 ///
 /// # Safety
-/// As [`super::tile::tile`], for panels of [`FORMAT`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn tile<const M: usize, const N: usize>(block: &PanelBlock<'_>, spot: Spot) {
-    let width = N * LINES;
+/// As [`super::tile::tile`], for panels of blocks.
+#[inline(always)]
+unsafe fn tile<S: BlockSimd, const M: usize, const N: usize>(block: &PanelBlock<'_>, spot: Spot, full: usize) {
+    let width = N * S::LANES;
     // SAFETY: the panels hold whole blocks of `M` rows and of `width` columns.
     unsafe {
         let rows = spot.i * block.a_panel + (block.skipped + block.done[0]) * M;
         let a = block.a.cast::<u8>().add(bytes(rows));
         let b = block.b.add(bytes(spot.j * block.b_panel + block.done[1] * width));
-        let mut sums = [[_mm512_setzero_ps(); N]; M];
+        let mut sums = [[S::splat(0.0); N]; M];
         let blocks = block.depth / BLOCK;
         let mut ahead = spot.ahead.by(blocks);
         for t in 0..blocks {
-            ahead.some(|at| _mm_prefetch::<_MM_HINT_T0>(at.cast()));
+            ahead.some(|at| S::prefetch(at));
             let (a, b) = (a.add(t * BYTES * M).cast::<i32>(), b.add(t * BYTES * width).cast::<i32>());
-            let mut whole = [[_mm512_setzero_si512(); N]; M];
+            let mut whole = [[S::no_sums(); N]; M];
             for pair in 0..BLOCK / 2 {
-                let line: [__m512i; N] =
-                    std::array::from_fn(|v| _mm512_loadu_si512(b.add(pair * width + v * LINES).cast()));
+                let line: [S::Integers; N] = std::array::from_fn(|v| S::load_pairs(b.add(pair * width + v * S::LANES)));
                 for i in 0..M {
-                    let x = _mm512_set1_epi32(a.add(pair * M + i).read_unaligned());
+                    let x = S::splat_pair(a.add(pair * M + i).read_unaligned());
                     for v in 0..N {
-                        whole[i][v] = _mm512_dpwssd_epi32(whole[i][v], line[v], x);
+                        whole[i][v] = S::dot(whole[i][v], line[v], x);
                     }
                 }
             }
             let (rows, cols) = (a.add(BLOCK / 2 * M).cast::<f32>(), b.add(BLOCK / 2 * width).cast::<f32>());
             for v in 0..N {
-                let col = _mm512_loadu_ps(cols.add(v * LINES));
+                let col = S::load(cols.add(v * S::LANES));
                 for i in 0..M {
-                    let unit = _mm512_mul_ps(col, _mm512_set1_ps(rows.add(i).read_unaligned()));
-                    sums[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[i][v]), unit, sums[i][v]);
+                    let unit = S::mul(col, S::splat(rows.add(i).read_unaligned()));
+                    sums[i][v] = S::fma(S::to_fp32(whole[i][v]), unit, sums[i][v]);
                 }
             }
         }
-        complete::<Avx512, M, N>(block, spot, COLS, sums);
+        complete::<S, M, N>(block, spot, full, sums);
     }
 }

@@ -34,9 +34,6 @@ mod avx512;
 mod neon;
 mod portable;
 
-#[cfg(target_arch = "x86_64")]
-pub(super) use avx512::Avx512;
-
 /// The kernels of one instruction set.
 ///
 /// # Safety
@@ -150,8 +147,10 @@ impl Kernels {
     /// The panels of fp16 factors in block floating point, if the processor has the kernels.
     pub fn blocks(&self) -> Option<PanelFormat> {
         #[cfg(target_arch = "x86_64")]
-        if std::ptr::eq(self, &avx512::KERNELS) && super::bfp::is_supported() {
-            return Some(super::bfp::FORMAT);
+        if std::ptr::eq(self, &avx2::KERNELS) {
+            return Some(super::bfp::AVX2);
+        } else if std::ptr::eq(self, &avx512::KERNELS) && super::bfp::has_avx512_vnni() {
+            return Some(super::bfp::AVX512);
         }
         None
     }

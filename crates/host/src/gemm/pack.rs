@@ -274,7 +274,7 @@ unsafe fn neighboring_steps<S: Simd, T: Element>(job: &Pack) {
 /// Vector `s` of the result holds value `s` of each vector. The loop has a constant length, so that
 /// all vectors stay in registers.
 #[inline(always)]
-unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
+pub(super) unsafe fn transposed<S: Simd>(line: impl Fn(usize) -> S::V) -> S::Rows {
     // SAFETY: the caller guarantees that the processor supports the set.
     unsafe {
         let mut rows = S::zeros();

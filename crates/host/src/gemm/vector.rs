@@ -146,6 +146,16 @@ pub(super) trait Simd: Copy {
     }
 }
 
+/// Vectors of AVX2, with FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Avx2;
+
+/// Vectors of AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
 /// An element of a factor.
 ///
 /// # Safety

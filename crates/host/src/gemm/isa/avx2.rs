@@ -6,12 +6,9 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::kernels;
-use crate::gemm::vector::Simd;
+use crate::gemm::vector::{Avx2, Simd};
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
-
-#[derive(Clone, Copy)]
-pub(super) struct Avx2;
 
 impl Simd for Avx2 {
     type V = __m256;

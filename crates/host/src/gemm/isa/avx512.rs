@@ -8,13 +8,10 @@ use half::f16;
 
 use super::kernels;
 use crate::gemm::halves::TransposeF16;
-use crate::gemm::vector::Simd;
+use crate::gemm::vector::{Avx512, Simd};
 use crate::simd;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
-
-#[derive(Clone, Copy)]
-pub(in crate::gemm) struct Avx512;
 
 #[inline(always)]
 fn mask(n: usize) -> u16 {
