@@ -28,6 +28,7 @@ mod store;
 
 pub use adapters::AdapterSnapshot;
 pub use error::Error;
-pub use files::{Disk, Files};
+pub(crate) use files::create_folders;
+pub use files::{Disk, Files, SyncWrite};
 pub use state::{Digest, State, VERSION};
 pub use store::{Checkpoint, OPTIMIZER, Snapshot, Store};

@@ -1,7 +1,7 @@
 //! Saves and loads the checkpoints of a run's folder.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use ferrane_host::map::Mapped;
@@ -13,6 +13,7 @@ use ferrane_llm::weights::{TensorRef, Weights, native};
 use sha2::{Digest as _, Sha256};
 
 use super::adapters::{self, AdapterSnapshot};
+use super::files::create_folders;
 use super::{Digest, Disk, Error, Files, State, VERSION};
 use crate::lora::StoredAdapters;
 use crate::optim::Moments;
@@ -26,6 +27,8 @@ const TEMPORARY: &str = ".tmp-";
 const REPLACED: &str = ".tmp-replaced-";
 /// Number of complete checkpoints that are kept.
 const KEEP: usize = 2;
+/// Bytes written in one piece.
+const BUFFER: usize = 1 << 20;
 /// Bytes hashed in one piece.
 const BLOCK: usize = 1 << 20;
 
@@ -93,12 +96,13 @@ impl Store {
         Store::with_files(root, Box::new(Disk))
     }
 
-    /// Like [`Store::open`], with the caller's file operations.
+    /// Like [`Store::open`], with the caller's file operations. Everything that changes the folder
+    /// goes through them, except for the lock.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn with_files(root: &Path, files: Box<dyn Files>) -> Result<Self, Error> {
-        fs::create_dir_all(root).map_err(|e| Error::io(root, e))?;
+        create_folders(&*files, root).map_err(|e| Error::io(root, e))?;
         let lock = lock(root)?;
         for (name, path) in entries(root)? {
             let original = name.strip_prefix(REPLACED).map(|n| root.join(n)).filter(|p| !p.exists());
@@ -107,7 +111,7 @@ impl Store {
                 // checkpoint is still complete.
                 files.rename(&path, &original).map_err(|e| Error::io(&original, e))?;
             } else if name.starts_with(TEMPORARY) {
-                fs::remove_dir_all(&path).map_err(|e| Error::io(&path, e))?;
+                files.remove_folder(&path).map_err(|e| Error::io(&path, e))?;
             }
         }
         Ok(Store { root: root.to_path_buf(), files, lock })
@@ -141,12 +145,12 @@ impl Store {
             let aside = self.root.join(format!("{REPLACED}{}", step_name(snapshot.state.step)));
             self.rename(&target, &aside)?;
             self.rename(&temporary, &target)?;
-            fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
+            self.remove_folder(&aside)
         });
         if let Err(error) = written {
             // Frees the space, which may be what is missing. If this fails too, the next run cleans
             // up.
-            let _ = fs::remove_dir_all(&temporary);
+            let _ = self.files.remove_folder(&temporary);
             return Err(error);
         }
         let steps = self.steps()?;
@@ -158,9 +162,9 @@ impl Store {
 
     fn write(&self, folder: &Path, snapshot: &Snapshot<'_>) -> Result<(), Error> {
         if folder.exists() {
-            fs::remove_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+            self.remove_folder(folder)?;
         }
-        fs::create_dir(folder).map_err(|e| Error::io(folder, e))?;
+        self.files.create_folder(folder).map_err(|e| Error::io(folder, e))?;
         let Snapshot { config, weights, moments, state, adapters } = *snapshot;
         let mut state = state.clone();
         state.files.clear();
@@ -212,20 +216,24 @@ impl Store {
         path: &Path,
         fill: &mut dyn FnMut(&mut Hashing<'_>) -> io::Result<()>,
     ) -> Result<Digest, Error> {
-        let mut digest = Digest { bytes: 0, sha256: String::new() };
-        let mut write = |out: &mut dyn Write| {
-            let mut out = Hashing { out, hash: Sha256::new(), bytes: 0 };
+        let written = self.files.create(path).and_then(|file| {
+            let mut file = BufWriter::with_capacity(BUFFER, file);
+            let mut out = Hashing { out: &mut file, hash: Sha256::new(), bytes: 0 };
             fill(&mut out)?;
-            digest = Digest { bytes: out.bytes, sha256: hex(out.hash) };
-            Ok(())
-        };
-        self.files.write(path, &mut write).map_err(|e| Error::io(path, e))?;
-        Ok(digest)
+            let digest = Digest { bytes: out.bytes, sha256: hex(out.hash) };
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync()?;
+            Ok(digest)
+        });
+        written.map_err(|e| Error::io(path, e))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.files.rename(from, to).map_err(|e| Error::io(to, e))?;
         self.files.sync_folder(&self.root).map_err(|e| Error::io(&self.root, e))
+    }
+
+    fn remove_folder(&self, path: &Path) -> Result<(), Error> {
+        self.files.remove_folder(path).map_err(|e| Error::io(path, e))
     }
 
     /// Renames a checkpoint before its files are removed, so that a partly removed one is never
@@ -234,7 +242,7 @@ impl Store {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
         self.rename(path, &aside)?;
-        fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))
+        self.remove_folder(&aside)
     }
 
     /// Removes all checkpoints, for a run that starts again.
@@ -277,7 +285,7 @@ impl Store {
     fn put_aside(&self, step: u64) -> Result<(), Error> {
         let aside = self.root.join(format!("damaged-{}", step_name(step)));
         if aside.exists() {
-            fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))?;
+            self.remove_folder(&aside)?;
         }
         self.rename(&self.root.join(step_name(step)), &aside)
     }

@@ -1,3 +1,4 @@
+use super::super::SyncWrite;
 use super::*;
 use crate::data::SamplerState;
 use crate::metrics::Record;
@@ -142,25 +143,33 @@ fn another_model_is_an_error_that_names_the_tensor() {
 /// A disk with room for a given number of bytes.
 struct Full(Arc<AtomicU64>);
 
-impl Files for Full {
-    fn write(&self, path: &Path, fill: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        struct Limited<'a>(&'a mut dyn Write, &'a AtomicU64);
-        impl Write for Limited<'_> {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let room = self.1.load(Ordering::Relaxed);
-                let n = bytes.len().min(room as usize);
-                if n == 0 && !bytes.is_empty() {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                self.1.store(room - n as u64, Ordering::Relaxed);
-                self.0.write_all(&bytes[..n])?;
-                Ok(n)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                self.0.flush()
-            }
+struct Limited(Box<dyn SyncWrite>, Arc<AtomicU64>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.1.load(Ordering::Relaxed);
+        let n = bytes.len().min(room as usize);
+        if n == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
         }
-        Disk.write(path, &mut |out| fill(&mut Limited(out, &self.0)))
+        self.1.store(room - n as u64, Ordering::Relaxed);
+        self.0.write_all(&bytes[..n])?;
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl SyncWrite for Limited {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+impl Files for Full {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
+        Ok(Box::new(Limited(Disk.create(path)?, self.0.clone())))
     }
 }
 
@@ -231,3 +240,6 @@ fn killed_at_any_moment_the_last_checkpoint_loads() {
     }
     assert!(leftovers > 0, "no kill hit a save; the test shows nothing");
 }
+
+#[path = "power.rs"]
+mod power;

@@ -296,16 +296,12 @@ fn a_failed_device_ends_the_run_and_what_was_done_is_kept() {
 struct Full(std::sync::atomic::AtomicUsize);
 
 impl checkpoint::Files for Full {
-    fn write(
-        &self,
-        path: &Path,
-        fill: &mut dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn checkpoint::SyncWrite>> {
         // A checkpoint has three files, so this is one checkpoint and one file.
         if self.0.fetch_add(1, Ordering::Relaxed) >= 4 {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
-        checkpoint::Disk.write(path, fill)
+        checkpoint::Disk.create(path)
     }
 }
 

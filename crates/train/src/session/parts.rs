@@ -11,7 +11,7 @@ use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::{Init, Weights};
 
 use super::{MODEL, SessionError, SessionOptions};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Disk, create_folders};
 use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
 use crate::lora::{Adapters, Tuning};
 use crate::run::Event;
@@ -124,7 +124,7 @@ fn embedded_corpus(out: &Path) -> Result<PathBuf, SessionError> {
 
 /// Creates the run's folder.
 pub fn create_folder(out: &Path) -> Result<(), SessionError> {
-    fs::create_dir_all(out).map_err(|source| SessionError::Folder { folder: out.to_path_buf(), source })
+    create_folders(&Disk, out).map_err(|source| SessionError::Folder { folder: out.to_path_buf(), source })
 }
 
 /// The configuration and the initial weights of a new run.
