@@ -30,7 +30,7 @@ pub use programs::{
 pub use quantize::Quantize;
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 pub use serve::Serve;
-pub use watch::{Showing, Watch};
+pub use watch::{Runs, Showing, Watch};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ferrane::train::data::DataSet;
@@ -58,6 +58,8 @@ pub enum Command {
     Train(Box<Train>),
     /// Show the curves, times and log of a run, while it trains or afterwards.
     Watch(Watch),
+    /// List runs, compare their settings, and draw their losses.
+    Runs(Runs),
     /// Continue a text with a trained model.
     Generate(Box<Generate>),
     /// Talk to a model, turn by turn.

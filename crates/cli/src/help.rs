@@ -14,7 +14,7 @@ use crate::{files, out};
 /// The commands by topic, in the order of `ferrane --help`.
 const TOPICS: [(&str, &[&str]); 6] = [
     ("Programs", &["fmt", "check", "explain", "inspect", "run", "convert", "diff", "grad"]),
-    ("Models", &["train", "watch", "generate", "chat", "serve", "eval", "quantize", "export", "cache"]),
+    ("Models", &["train", "watch", "runs", "generate", "chat", "serve", "eval", "quantize", "export", "cache"]),
     ("Machines", &["devices", "machine", "doctor", "recording", "classes"]),
     ("Measurements", &["bench", "cost", "place"]),
     ("Compiled files", &["compile", "disasm", "assemble", "hwx"]),

@@ -45,6 +45,7 @@ mod program;
 mod quantize;
 mod recording;
 mod run;
+mod runs;
 mod serve;
 mod timeline_file;
 mod train;
@@ -89,6 +90,7 @@ fn dispatch(command: Command) -> error::Result<()> {
     match command {
         Command::Train(args) => train::run(*args),
         Command::Watch(args) => watch::run(args),
+        Command::Runs(args) => runs::run(&args),
         Command::Generate(args) => generate::run(*args),
         Command::Chat(args) => chat::run(*args),
         Command::Serve(args) => serve::run(*args),

@@ -136,7 +136,8 @@ pub fn describe(mut command: clap::Command) -> clap::Command {
         };
         command = command.mut_arg(&id, |arg| {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} {text}"))
+            // An argument that other commands have too states its default itself.
+            if help.contains("[default") { arg } else { arg.help(format!("{help} {text}")) }
         });
     }
     command

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ferrane::train::metrics::METRICS;
 use ferrane::train::watch::{RunView, Tail, run_page};
 use ratatui::backend::TestBackend;
 use ratatui::text::Span;
 
+pub use panels::{count, duration};
 pub use screen::{KeyRequest, RunState, Screen};
 pub use terminal::{FullScreen, stop_on_signal};
 
@@ -63,7 +65,7 @@ pub fn peak(machine: &str) -> Result<(String, f64)> {
 /// The `metrics.jsonl` of a run. A folder that exists may get one later.
 fn metrics_of(run: &Path) -> Result<PathBuf> {
     match std::fs::metadata(run) {
-        Ok(found) if found.is_dir() => Ok(run.join("metrics.jsonl")),
+        Ok(found) if found.is_dir() => Ok(run.join(METRICS)),
         Ok(_) => Ok(run.to_path_buf()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(files::failed(run, "no run is here; give the folder that `ferrane train --out` names"))

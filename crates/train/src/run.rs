@@ -36,7 +36,7 @@ use crate::checkpoint::{self, AdapterSnapshot, Checkpoint, Snapshot, State, Stor
 use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::lora::{Adapters, Tuning};
 use crate::metrics::timeline::{SpanKind, Tracer};
-use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, Meter, Record, Sink, Timeline, finite};
+use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, METRICS, Meter, Record, Sink, Timeline, finite};
 use crate::optim::{self, Gradients, LossScale, Moments, Update};
 use crate::step::{self, Engine, StepError};
 
@@ -256,7 +256,7 @@ impl Run {
         config.validate().map_err(weights::Error::from)?;
         weights.check(&config)?;
         let windows = corpus.windows(Split::TRAIN, options.seq)?;
-        let path = store.root().join("metrics.jsonl");
+        let path = store.root().join(METRICS);
         let lines = match state.step {
             0 => JsonLines::create(&path),
             // A pending record is written after its validation.

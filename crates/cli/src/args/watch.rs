@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use ferrane::train::metrics::plot::LossAxis;
 
 use super::whole;
 
@@ -34,6 +36,52 @@ pub struct Watch {
     /// Compare the speed with the peak of this chip or profile: `m4`, `m4-max-macos26-inmem`.
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<String>,
+}
+
+/// `ferrane runs`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ferrane runs                          the runs in the folder runs
+  ferrane runs runs/a runs/b --compare  two of them, with the settings in which they differ
+  ferrane runs --plot losses.svg --over time")]
+pub struct Runs {
+    /// Folders of runs, or folders with the folders of runs.
+    #[arg(value_name = "FOLDER", default_value = "runs")]
+    pub folders: Vec<PathBuf>,
+    /// Also list the settings in which the runs differ.
+    #[arg(long)]
+    pub compare: bool,
+    /// Draw the losses of all runs: lines for training, points for validation.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// What the plot is drawn over.
+    #[arg(long, value_enum, default_value = "tokens", requires = "plot")]
+    pub over: LossAxisArg,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What losses are drawn over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LossAxisArg {
+    /// Updates, skipped ones included.
+    Updates,
+    /// Number of tokens trained on.
+    Tokens,
+    /// Seconds of training, without pauses.
+    Time,
+}
+
+impl From<LossAxisArg> for LossAxis {
+    fn from(axis: LossAxisArg) -> LossAxis {
+        match axis {
+            LossAxisArg::Updates => LossAxis::Updates,
+            LossAxisArg::Tokens => LossAxis::Tokens,
+            LossAxisArg::Time => LossAxis::Time,
+        }
+    }
 }
 
 /// What `train` shows of a run, and where.

@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ferrane::train::metrics::METRICS;
 use ferrane::train::run::{Control, Event};
 use ferrane::train::watch::{LogKind, RunView, Tail};
 
@@ -46,7 +47,7 @@ impl Dashboard {
         let mut ends = StopAtEnd(Some(stop.clone()));
         let mut shown = Shown { screen, view: RunView::new(), control: control.clone(), stop: stop.clone(), step: 0 };
         // Updates before a resume.
-        let mut tail = Tail::new(out.join("metrics.jsonl"));
+        let mut tail = Tail::new(out.join(METRICS));
         while let Ok(true) = tail.read(&mut shown.view) {}
         let thread = std::thread::Builder::new()
             .name("dashboard".into())

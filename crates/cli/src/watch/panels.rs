@@ -256,7 +256,7 @@ fn progress(view: &RunView) -> String {
 }
 
 /// A count with its thousands as k, M or G.
-fn count(value: f64) -> String {
+pub fn count(value: f64) -> String {
     match value.abs() {
         size if size >= 1e9 => format!("{:.2} G", value / 1e9),
         size if size >= 1e6 => format!("{:.2} M", value / 1e6),
@@ -266,7 +266,7 @@ fn count(value: f64) -> String {
 }
 
 /// Seconds as hours, minutes and seconds.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let seconds = seconds.clamp(0.0, 1e9) as u64;
     match seconds {
         0..60 => format!("{seconds} s"),

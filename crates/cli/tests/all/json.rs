@@ -19,6 +19,7 @@ fn lines() -> Vec<(&'static str, String)> {
     let tiny_step = "--model stories260k --seq 8 --vocab 100 --repeat 1";
     [
         ("train", "train --model tiny --data text.txt --steps 2 --accum 1 --seq 16 --eval-windows 2 --out run".into()),
+        ("runs", "runs run".into()),
         ("eval", "eval --checkpoint run --data text.txt --seq 16".into()),
         ("cache", "cache".into()),
         ("generate", "generate --checkpoint run --prompt cat --steps 30".into()),

@@ -52,6 +52,31 @@ fn a_page_of_a_run() {
 }
 
 #[test]
+fn runs_are_listed_and_compared() {
+    let place = Place::new();
+    for (name, rate) in [("a", "0.5"), ("b", "0.25")] {
+        let line = "train --model tiny --data text.txt --steps 3 --accum 1 --seq 16 --eval-windows 2";
+        place.run(&format!("{line} --lr {rate} --out runs/{name}")).ok();
+    }
+    let list = place.run("runs").ok().out;
+    let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let lines: Vec<_> = list.lines().map(words).collect();
+    assert_eq!((lines.len(), &lines[1][..5]), (3, &words("runs/a complete 3 of 3")[..]), "{list}");
+    let compared = place.run("runs runs/b runs/a --compare --plot losses.svg --over updates").ok().out;
+    let rates: Vec<_> = compared.lines().map(words).filter(|line| line.first().is_some_and(|w| w == "lr")).collect();
+    assert_eq!(rates, [words("lr 0.25 0.5")], "{compared}");
+    let plot = String::from_utf8(place.read("losses.svg")).unwrap();
+    assert!(plot.contains("runs/a") && plot.contains("runs/b") && plot.matches("<polyline").count() >= 2);
+    let found = place.run("runs --json").ok().objects();
+    assert_eq!((&found[0]["runs"][1]["status"], &found[0]["differences"]["lr"][0]), (&"complete".into(), &0.5.into()));
+    let one = place.run("runs runs/a --compare").ok().out;
+    assert!(one.contains("The settings are the same."), "{one}");
+    place.run("runs nothing").refused(1, &["nothing"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.run("runs empty").refused(1, &["empty: no run is here", "ferrane train --out"]);
+}
+
+#[test]
 fn what_cannot_be_watched() {
     let place = Place::new();
     place.run("watch").refused(1, &["standard output is not a terminal", "ferrane watch --once"]);

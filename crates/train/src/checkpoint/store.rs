@@ -21,6 +21,9 @@ use crate::optim::Moments;
 /// Name of the file with the optimizer's moments.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 
+/// Name of the file that is locked while a process writes in the run's folder.
+pub(crate) const LOCK: &str = ".lock";
+
 /// Prefix of folders that are being written or removed.
 const TEMPORARY: &str = ".tmp-";
 /// Prefix of a checkpoint that is being replaced by another of the same step.
@@ -386,7 +389,7 @@ fn entries(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
 
 /// Locks the folder; `None` on a file system without locks.
 fn lock(root: &Path) -> Result<Option<File>, Error> {
-    let path = root.join(".lock");
+    let path = root.join(LOCK);
     let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),

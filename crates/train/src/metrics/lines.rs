@@ -8,6 +8,9 @@ use ferrane_host::fs::{AtomicFile, Durability};
 
 use super::{Record, Sink};
 
+/// Name of the file with the records of a run, in its folder.
+pub const METRICS: &str = "metrics.jsonl";
+
 /// Appends records to a file. Every line is written to the system immediately, so a kill loses
 /// none.
 pub struct JsonLines {
@@ -85,7 +88,7 @@ mod tests {
     #[test]
     fn resuming_leaves_no_step_twice() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+        let path = folder.path().join(METRICS);
         let mut lines = JsonLines::create(&path).unwrap();
         (1..=5).for_each(|step| lines.record(&record(step)).unwrap());
         lines.file.write_all(b"{\"step\": 6, \"lo").unwrap();

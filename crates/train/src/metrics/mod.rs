@@ -13,7 +13,7 @@ mod tensorboard;
 pub mod timeline;
 
 pub use efficiency::{Efficiency, Flops};
-pub use lines::{JsonLines, read};
+pub use lines::{JsonLines, METRICS, read};
 pub use memory::{EngineMemory, Memory};
 pub(crate) use process::Meter;
 pub use process::{PartTimes, ProcessRecord};

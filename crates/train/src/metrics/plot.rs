@@ -1,10 +1,22 @@
-//! `loss.svg`: training and validation loss over updates.
+//! `loss.svg`: training and validation loss over updates; and the losses of several runs.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 
 use super::Record;
+
+/// Colors of the curves, one after the other.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(31, 119, 180),
+    RGBColor(214, 98, 20),
+    RGBColor(44, 140, 60),
+    RGBColor(178, 34, 52),
+    RGBColor(120, 80, 170),
+    RGBColor(120, 86, 75),
+    RGBColor(200, 90, 170),
+    RGBColor(90, 90, 90),
+];
 
 /// Largest number of points of the training curve, a little more than the plot has pixels.
 const POINTS: usize = 1200;
@@ -23,13 +35,65 @@ pub struct Error {
 /// # Errors
 /// [`Error`] if the file cannot be written.
 pub fn svg(path: &Path, title: &str, records: &[Record]) -> Result<(), Error> {
-    let text = draw(title, records).and_then(|text| Ok(std::fs::write(path, text)?));
+    let text = draw(title, "updates", &of_run(records)).and_then(|text| Ok(std::fs::write(path, text)?));
     text.map_err(|e| Error { path: path.display().to_string(), reason: e.to_string() })
 }
 
-/// The points of the training curve, averaged if there are too many.
-fn thinned(records: &[Record]) -> Vec<(f64, f64)> {
-    let all: Vec<(f64, f64)> = records.iter().filter_map(|r| Some((r.step as f64, r.loss?))).collect();
+/// What the losses of several runs are drawn over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossAxis {
+    /// Updates, skipped ones included.
+    Updates,
+    /// Number of tokens trained on.
+    Tokens,
+    /// Seconds of training; records without times have none.
+    Time,
+}
+
+/// The training losses of several runs, with their validation losses as points, as an SVG document.
+/// `runs` are their names with their records.
+///
+/// # Errors
+/// [`Error`] if the plot cannot be drawn.
+pub fn overlay(axis: LossAxis, runs: &[(String, Vec<Record>)]) -> Result<String, Error> {
+    let mut curves = Vec::new();
+    for ((name, records), color) in runs.iter().zip(COLORS.iter().cycle()) {
+        let mut seconds = 0.0;
+        let at: Vec<f64> = records
+            .iter()
+            .map(|record| {
+                seconds += record.process.as_ref().map_or(0.0, |process| process.seconds);
+                match axis {
+                    LossAxis::Updates => record.step as f64,
+                    LossAxis::Tokens => record.tokens as f64,
+                    LossAxis::Time => seconds,
+                }
+            })
+            .collect();
+        let both = || records.iter().zip(&at);
+        let training = both().filter_map(|(record, x)| Some((*x, record.loss?))).collect();
+        let validation = both().filter_map(|(record, x)| Some((*x, record.valid_loss?))).collect();
+        curves.push(LossCurve { name: name.clone(), color: *color, points: thinned(training), marked: false });
+        curves.push(LossCurve { name: String::new(), color: *color, points: validation, marked: true });
+    }
+    let unit = match axis {
+        LossAxis::Updates => "updates",
+        LossAxis::Tokens => "tokens",
+        LossAxis::Time => "seconds of training",
+    };
+    draw("", unit, &curves).map_err(|e| Error { path: "plot".into(), reason: e.to_string() })
+}
+
+/// A curve with its name in the legend, if it has one; points are marked or only connected.
+struct LossCurve {
+    name: String,
+    color: RGBColor,
+    points: Vec<(f64, f64)>,
+    marked: bool,
+}
+
+/// A training curve, averaged over neighbors if it has too many points.
+fn thinned(all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let group = all.len().div_ceil(POINTS).max(1);
     let mean = |part: &[(f64, f64)]| {
         let n = part.len() as f64;
@@ -38,14 +102,24 @@ fn thinned(records: &[Record]) -> Vec<(f64, f64)> {
     all.chunks(group).map(mean).collect()
 }
 
-fn draw(title: &str, records: &[Record]) -> Result<String, Box<dyn std::error::Error>> {
-    let train = thinned(records);
-    let valid: Vec<(f64, f64)> = records.iter().filter_map(|r| Some((r.step as f64, r.valid_loss?))).collect();
-    let both = || train.iter().chain(&valid);
-    let (low, high) = both().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p.1), high.max(p.1)));
+/// The curves of one run.
+fn of_run(records: &[Record]) -> [LossCurve; 2] {
+    let points = |loss: fn(&Record) -> Option<f64>| -> Vec<(f64, f64)> {
+        records.iter().filter_map(|record| Some((record.step as f64, loss(record)?))).collect()
+    };
+    let (training, validation) = (thinned(points(|record| record.loss)), points(|record| record.valid_loss));
+    [
+        LossCurve { name: "training".into(), color: COLORS[0], points: training, marked: false },
+        LossCurve { name: "validation".into(), color: COLORS[1], points: validation, marked: true },
+    ]
+}
+
+fn draw(title: &str, unit: &str, curves: &[LossCurve]) -> Result<String, Box<dyn std::error::Error>> {
+    let all = || curves.iter().flat_map(|curve| &curve.points);
+    let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p.1), high.max(p.1)));
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     let margin = ((high - low) * 0.05).max(1e-3);
-    let last = both().map(|p| p.0).fold(1.0, f64::max);
+    let last = all().map(|p| p.0).fold(1.0, f64::max);
 
     let mut text = String::new();
     {
@@ -59,21 +133,22 @@ fn draw(title: &str, records: &[Record]) -> Result<String, Box<dyn std::error::E
             .build_cartesian_2d(0.0..last, low - margin..high + margin)?;
         chart
             .configure_mesh()
-            .x_desc("updates")
+            .x_desc(unit)
             .y_desc("loss (nats per token)")
             .x_label_formatter(&|x| format!("{x:.0}"))
             .light_line_style(RGBColor(240, 240, 240))
             .bold_line_style(RGBColor(220, 220, 220))
             .draw()?;
-        let blue = RGBColor(31, 119, 180);
-        let orange = RGBColor(214, 98, 20);
-        let key = |color: RGBColor| move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2));
-        chart.draw_series(LineSeries::new(train, &blue))?.label("training").legend(key(blue));
-        if !valid.is_empty() {
-            chart
-                .draw_series(LineSeries::new(valid, orange.stroke_width(2)).point_size(3))?
-                .label("validation")
-                .legend(key(orange));
+        for curve in curves.iter().filter(|curve| !curve.points.is_empty()) {
+            let (color, points) = (curve.color, curve.points.clone());
+            let drawn = match curve.marked {
+                true => chart.draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?,
+                false => chart.draw_series(LineSeries::new(points, &color))?,
+            };
+            if !curve.name.is_empty() {
+                let key = move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2));
+                drawn.label(&curve.name).legend(key);
+            }
         }
         chart.configure_series_labels().border_style(RGBColor(200, 200, 200)).background_style(WHITE).draw()?;
         root.present()?;
@@ -95,15 +170,21 @@ mod tests {
                 ..Record::default()
             })
             .collect();
-        assert!(thinned(&records).len() <= POINTS);
-        let text = draw("a <title>", &records).unwrap();
+        assert!(of_run(&records)[0].points.len() <= POINTS);
+        let text = draw("a <title>", "updates", &of_run(&records)).unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
         assert!(
             text.contains("validation") && text.contains("a &lt;title&gt;") && text.matches("<polyline").count() >= 2
         );
         // A single update, and no update.
         for few in [&records[..1], &[]] {
-            assert!(draw("", few).unwrap().contains("</svg>"));
+            assert!(draw("", "updates", &of_run(few)).unwrap().contains("</svg>"));
+        }
+        // Two runs, one without records and without times.
+        let runs = [("a".to_string(), records.clone()), ("<b>".to_string(), Vec::new())];
+        for axis in [LossAxis::Updates, LossAxis::Tokens, LossAxis::Time] {
+            let text = overlay(axis, &runs).unwrap();
+            assert!(text.contains("</svg>") && text.matches("<polyline").count() >= 2, "{axis:?}");
         }
         let error = svg(Path::new("/nonexistent/loss.svg"), "", &records).unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/loss.svg: "));

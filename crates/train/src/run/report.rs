@@ -11,7 +11,7 @@ impl Run {
         let root = self.store.root();
         let model = self.state.options["model"].as_str().unwrap_or("loss");
         let title = format!("{model}, {} updates", self.state.step);
-        let drawn = metrics::read(&root.join("metrics.jsonl"))
+        let drawn = metrics::read(&root.join(metrics::METRICS))
             .map_err(|e| e.to_string())
             .and_then(|r| metrics::plot::svg(&root.join("loss.svg"), &title, &r).map_err(|e| e.to_string()));
         if let Err(error) = drawn {

@@ -9,6 +9,7 @@ use ferrane_page::{Curve, Facts, PageLine, RunPage};
 use serde_json::Value;
 
 use super::{LogKind, RunView, Series, Tail};
+use crate::metrics::METRICS;
 
 /// Points of a curve, which is what the page can zoom into.
 const POINTS: usize = 2000;
@@ -24,7 +25,7 @@ const CHARACTERS: usize = 300;
 /// As [`Tail::read`].
 pub fn run_page(run: &Path) -> io::Result<RunPage> {
     let folder = if run.is_dir() { run } else { run.parent().unwrap_or(Path::new("")) };
-    let file = if run.is_dir() { run.join("metrics.jsonl") } else { run.to_path_buf() };
+    let file = if run.is_dir() { run.join(METRICS) } else { run.to_path_buf() };
     let (mut tail, mut view) = (Tail::new(file), RunView::new());
     while tail.read(&mut view)? {}
     let mut page = view.page(&run.display().to_string());
@@ -95,13 +96,18 @@ impl RunView {
     }
 }
 
-/// The settings in the newest checkpoint of a run.
-fn settings(folder: &Path) -> Option<Facts> {
+/// The step of the newest checkpoint of a run, and its state; `None` if it cannot be read.
+pub(super) fn stored(folder: &Path) -> Option<(u64, Value)> {
     let step = steps(folder).ok()?.pop()?;
     let mut text = String::new();
     let file = fs::File::open(folder.join(step_name(step)).join(STATE)).ok()?;
     file.take(STATE_BYTES).read_to_string(&mut text).ok()?;
-    let state: Value = serde_json::from_str(&text).ok()?;
+    Some((step, serde_json::from_str(&text).ok()?))
+}
+
+/// The settings in the newest checkpoint of a run.
+fn settings(folder: &Path) -> Option<Facts> {
+    let (step, state) = stored(folder)?;
     let mut rows = vec![("checkpoint".to_string(), step_name(step))];
     let seconds = state["seconds"].as_f64().map(|seconds| format!("{seconds:.1} s"));
     rows.extend(seconds.map(|seconds| ("time until it".to_string(), seconds)));
@@ -140,7 +146,7 @@ mod tests {
             ..Record::default()
         };
         let lines: Vec<String> = (1..=30).map(|step| serde_json::to_string(&record(step)).unwrap()).collect();
-        fs::write(folder.path().join("metrics.jsonl"), lines.join("\n") + "\n").unwrap();
+        fs::write(folder.path().join(METRICS), lines.join("\n") + "\n").unwrap();
         let page = run_page(folder.path()).unwrap();
         let lengths: Vec<_> = page.curves.iter().map(|curve| (curve.panel.as_str(), curve.points.len())).collect();
         assert_eq!(lengths[..2], [("Loss", 30), ("Loss", 3)]);
@@ -149,7 +155,7 @@ mod tests {
         fs::create_dir(&checkpoint).unwrap();
         for (state, tables) in [("{", 1), ("{\"options\": {\"accum\": 4, \"out\": \"run\", \"data\": null}}", 2)] {
             fs::write(checkpoint.join(STATE), state).unwrap();
-            assert_eq!(run_page(&folder.path().join("metrics.jsonl")).unwrap().facts.len(), tables);
+            assert_eq!(run_page(&folder.path().join(METRICS)).unwrap().facts.len(), tables);
         }
         let facts = run_page(folder.path()).unwrap().facts;
         let row = |name: &str, value: &str| (name.to_string(), value.to_string());

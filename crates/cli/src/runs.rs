@@ -1,0 +1,93 @@
+//! `ferrane runs`: a table of runs, and what they have in common and what not.
+
+use std::path::Path;
+
+use ferrane::train::metrics::{METRICS, plot, read};
+use ferrane::train::watch::{RunStatus, RunSummary, differences, runs};
+use serde_json::{Value, json};
+
+use crate::args::Runs;
+use crate::error::{Error, Result};
+use crate::watch::{count, duration};
+use crate::{files, out};
+
+/// Lists the runs, compares and draws them.
+pub fn run(args: &Runs) -> Result<()> {
+    let mut found = Vec::new();
+    for folder in &args.folders {
+        let here = runs(folder).map_err(|e| files::failed(folder, e))?;
+        if here.is_empty() {
+            let text = "no run is here; `ferrane train --out` names the folder of a run";
+            return Err(files::failed(folder, text));
+        }
+        found.extend(here);
+    }
+    if let Some(path) = &args.plot {
+        let records = |run: &RunSummary| {
+            let file = run.folder.join(METRICS);
+            let records = if file.exists() { read(&file).map_err(|e| files::failed(&file, e))? } else { Vec::new() };
+            Ok((run.folder.display().to_string(), records))
+        };
+        let named = found.iter().map(records).collect::<Result<Vec<_>>>()?;
+        let svg = plot::overlay(args.over.into(), &named).map_err(|e| Error::new(e.to_string()))?;
+        files::replace(path, svg.as_bytes())?;
+    }
+    let differ = differences(&found);
+    if args.json {
+        let differ: serde_json::Map<String, Value> =
+            differ.into_iter().map(|(name, values)| (name, values.into())).collect();
+        return out::json(&json!({"runs": found, "differences": differ}));
+    }
+    let head = ["run", "status", "updates", "tokens", "loss", "validation", "best", "time"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(found.iter().map(row));
+    out::print(table(&rows))?;
+    if args.compare {
+        let mut rows = vec![vec!["setting".to_string()]];
+        rows[0].extend(found.iter().map(|run| name(&run.folder)));
+        rows.extend(differ.iter().map(|(name, values)| {
+            let shown = values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), String::from));
+            std::iter::once(name.clone()).chain(shown).collect()
+        }));
+        out::print(match rows.len() {
+            1 => "\nThe settings are the same.\n".to_string(),
+            _ => format!("\n{}", table(&rows)),
+        })?;
+    }
+    Ok(())
+}
+
+fn name(folder: &Path) -> String {
+    folder.display().to_string()
+}
+
+fn row(run: &RunSummary) -> Vec<String> {
+    let loss = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+    let status = match run.status {
+        RunStatus::Training => "training",
+        RunStatus::Complete => "complete",
+        RunStatus::Stopped => "stopped",
+    };
+    vec![
+        name(&run.folder),
+        status.into(),
+        run.planned.map_or(run.updates.to_string(), |planned| format!("{} of {planned}", run.updates)),
+        count(run.tokens as f64),
+        loss(run.loss),
+        loss(run.validation),
+        loss(run.best_validation),
+        run.seconds.map_or("–".into(), duration),
+    ]
+}
+
+/// Rows with columns of equal width, without spaces at the ends of lines.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  "));
+        cells.collect::<String>().trim_end().to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
