@@ -120,6 +120,14 @@ fn draw(title: &str, unit: &str, curves: &[LossCurve]) -> Result<String, Box<dyn
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     let margin = ((high - low) * 0.05).max(1e-3);
     let last = all().map(|p| p.0).fold(1.0, f64::max);
+    // About ten labels, no two of them alike.
+    let digits = if last >= 15.0 {
+        0
+    } else if last >= 1.5 {
+        1
+    } else {
+        2
+    };
 
     let mut text = String::new();
     {
@@ -135,7 +143,7 @@ fn draw(title: &str, unit: &str, curves: &[LossCurve]) -> Result<String, Box<dyn
             .configure_mesh()
             .x_desc(unit)
             .y_desc("loss (nats per token)")
-            .x_label_formatter(&|x| format!("{x:.0}"))
+            .x_label_formatter(&|x| format!("{x:.digits$}"))
             .light_line_style(RGBColor(240, 240, 240))
             .bold_line_style(RGBColor(220, 220, 220))
             .draw()?;
