@@ -185,7 +185,7 @@ mod tests {
             step,
             loss: Some(2.0),
             tokens: 64 * step,
-            valid_loss: (step % 10 == 0).then_some(15.0 / step as f64),
+            valid_loss: step.is_multiple_of(10).then_some(15.0 / step as f64),
             process: Some(ProcessRecord { steps: 30, ..ProcessRecord::default() }),
             ..Record::default()
         };
