@@ -161,12 +161,8 @@ unsafe fn narrow<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
                     // (`drive::height`), sizes that are compile-time constants here.
                     unsafe {
                         match count {
-                            HEIGHT => {
-                                to.cast::<[i32; HEIGHT]>().write_unaligned(from.as_ptr().cast::<[i32; HEIGHT]>().read())
-                            }
-                            SHORTER => to
-                                .cast::<[i32; SHORTER]>()
-                                .write_unaligned(from.as_ptr().cast::<[i32; SHORTER]>().read()),
+                            HEIGHT => to.copy_from_nonoverlapping(from.as_ptr(), HEIGHT),
+                            SHORTER => to.copy_from_nonoverlapping(from.as_ptr(), SHORTER),
                             _ => to.copy_from_nonoverlapping(from.as_ptr(), count),
                         }
                     }

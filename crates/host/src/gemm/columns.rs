@@ -10,6 +10,21 @@ use super::skinny::SKINNY;
 use super::vector::{ElementType, Factor};
 use super::{Operand, View};
 
+/// The job of packing a whole factor into panels of a width, whose last one has whole vectors.
+fn whole(factor: Factor, (depth, columns): (usize, usize), (width, lanes): (usize, usize), to: &mut [f32]) -> Pack {
+    Pack {
+        factor,
+        first: 0,
+        lines: columns,
+        from: 0,
+        depth,
+        width,
+        last: (columns % width).next_multiple_of(lanes),
+        to: to.as_mut_ptr().cast(),
+        found: std::ptr::null(),
+    }
+}
+
 /// A packed right factor of `depth` × `columns`.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedColumns<'a> {
@@ -38,17 +53,7 @@ impl<'a> PackedColumns<'a> {
         from.check(0)?;
         let len = Self::len(depth, columns).unwrap_or(usize::MAX);
         View::row_major(to, 1, len)?;
-        let job = Pack {
-            factor: from.t().factor(0),
-            first: 0,
-            lines: columns,
-            from: 0,
-            depth,
-            width: kernels.cols,
-            last: (columns % kernels.cols).next_multiple_of(kernels.lanes),
-            to: to.as_mut_ptr().cast(),
-            found: std::ptr::null(),
-        };
+        let job = whole(from.t().factor(0), (depth, columns), (kernels.cols, kernels.lanes), to);
         // SAFETY: the factor was checked, and there is room for whole vectors of columns.
         unsafe { (kernels.pack)(job) };
         Ok(PackedColumns { data: to, depth, columns })
@@ -98,17 +103,7 @@ impl<'a> BlockColumns<'a> {
         };
         View::row_major(to, 1, len)?;
         let found = Found::default();
-        let job = Pack {
-            factor,
-            first: 0,
-            lines: columns,
-            from: 0,
-            depth,
-            width: format.cols,
-            last: (columns % format.cols).next_multiple_of(format.lanes),
-            to: to.as_mut_ptr().cast(),
-            found: &found,
-        };
+        let job = Pack { found: &found, ..whole(factor, (depth, columns), (format.cols, format.lanes), to) };
         // SAFETY: the factor was checked and consists of whole blocks, and there is room for whole
         // vectors of columns.
         unsafe { (format.pack[1])(job) };
