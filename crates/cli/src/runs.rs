@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ferrane::diag::printable;
 use ferrane::train::metrics::{METRICS, plot, read};
 use ferrane::train::watch::{RunStatus, RunSummary, differences, runs};
 use serde_json::{Value, json};
@@ -80,14 +81,29 @@ fn row(run: &RunSummary) -> Vec<String> {
     ]
 }
 
-/// Rows with columns of equal width, without spaces at the ends of lines.
+/// Rows with columns of equal width, without spaces at the ends of lines. Settings and names of
+/// folders come from files, so their control characters are replaced.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  "));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let cell = printable(cell).replace('\n', " ");
+            format!("{cell:width$}  ")
+        });
         cells.collect::<String>().trim_end().to_string() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_cannot_steer_a_terminal_or_break_a_line() {
+        let rows = [vec!["a\u{1b}[2Jb".to_string(), "c".into()], vec!["d\ne".into(), "\u{9b}".into()]];
+        assert_eq!(table(&rows), "a\u{FFFD}[2Jb  c\nd e     \u{FFFD}\n");
+    }
 }
