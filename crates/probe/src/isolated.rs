@@ -1,9 +1,10 @@
 //! Probes in processes of their own: one that ends its process or does not return takes nothing
 //! with it.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use crate::{Answer, DoctorReport, Probe};
 
 /// How long a child may take to end after `stop` is set.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long to read on after a child has ended. What it started itself may hold its output open.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Runs a probe in a child process.
 ///
@@ -66,18 +70,32 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Ended {
             end = end.min(Instant::now() + GRACE);
         }
     };
-    Ended { out: out.join().unwrap_or_default(), err: err.join().unwrap_or_default(), how }
+    let until = Instant::now() + DRAIN;
+    Ended { out: collect(&out, until), err: collect(&err, until), how }
 }
 
-fn reader(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+/// Reads on a thread of its own, until the end or the first error.
+fn reader(from: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, chunks) = channel();
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut from) = from {
-            // Whatever came before a failed read is the result.
-            let _ = from.read_to_end(&mut bytes);
+        let Some(mut from) = from else { return };
+        let mut chunk = [0; 8192];
+        loop {
+            match from.read(&mut chunk) {
+                Ok(count @ 1..) if send.send(chunk[..count].to_vec()).is_ok() => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                _ => return,
+            }
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    });
+    chunks
+}
+
+/// Everything that was read, or what there is of it at `until`.
+fn collect(chunks: &Receiver<Vec<u8>>, until: Instant) -> String {
+    let next = || chunks.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    let bytes: Vec<u8> = std::iter::from_fn(next).flatten().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(all(test, unix))]
@@ -94,6 +112,9 @@ mod tests {
         };
         let failed = answer("echo broken >&2; exit 3", Duration::from_secs(60));
         assert!(failed.contains("exit status: 3") && failed.ends_with(": broken"), "{failed}");
-        assert!(answer("sleep 60", Duration::from_millis(20)).contains("did not come back"));
+        // The shell's own child lives on and holds the output open.
+        let begun = Instant::now();
+        assert!(answer("sleep 60; :", Duration::from_millis(20)).contains("did not come back"));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waited for the grandchild");
     }
 }
