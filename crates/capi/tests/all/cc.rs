@@ -1,4 +1,4 @@
-//! Compiles and runs C programs against the libraries that `cargo build -p ferrane-capi` makes.
+//! Compiles and runs C programs against the libraries that `cargo build` makes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,14 @@ pub fn crate_folder() -> &'static Path {
 }
 
 /// The folder of the libraries. They are built by a separate command, as users build them, because
-/// the build of a workspace test also has the features that tests of other crates enable.
+/// the build of a workspace test also has the features that tests of other crates enable. The
+/// command is built with them, because both then share everything below: a release build of the
+/// libraries alone would compile most crates again, with fewer features of their dependencies.
 pub fn built() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(crate_folder()).args(["build", "-p", "ferrane-capi", "--message-format", "json"]);
+        cargo.current_dir(crate_folder()).args(["build", "--message-format", "json"]);
+        cargo.args(["-p", "ferrane-cli", "-p", "ferrane-capi"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }
