@@ -301,7 +301,7 @@ impl Executable {
     /// [`Executable::bind`] keeps them.
     ///
     /// ```
-    /// # use ferrane_device::scripted::{Scripted, procedure};
+    /// # use ferrane_scripted::{Scripted, procedure};
     /// # use ferrane_device::{CompileOptions, Device, ProgramSource, Tensor};
     /// # fn main() -> ferrane_device::Result<()> {
     /// # let copy = procedure("main", 0, &[("x", &[1, 4])], &[("y", &[1, 4])])?;

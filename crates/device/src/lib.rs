@@ -44,7 +44,7 @@
 //! # Where to look next
 //!
 //! To write a backend, implement the traits of [`backend`]; [`queue`] and [`staging`] are parts
-//! that backends share. To test a caller without a machine, enable the feature `scripted`.
+//! that backends share. `ferrane-scripted` has a backend for tests of callers.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
@@ -65,8 +65,6 @@ mod options;
 pub mod queue;
 mod recorder;
 mod request;
-#[cfg(feature = "scripted")]
-pub mod scripted;
 pub mod staging;
 mod submission;
 mod summary;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use ferrane_device::scripted::{Control, FailureStage, Scripted, procedure};
 use ferrane_device::{
     Bindings, CompileOptions, Device, Error, ErrorKind, Executable, Layout, Memory, Port, Procedure, ProgramSource,
     Request, Result, Submission, Surface,
 };
 use ferrane_host::buffer::SharedBytes;
 use ferrane_mil::{DataType, Weights};
+use ferrane_scripted::{Control, FailureStage, Scripted, procedure};
 
 const SHAPE: [usize; 4] = [1, 4, 1, 8];
 

@@ -118,7 +118,7 @@ fn a_failure_raises_nothing() {
 #[test]
 fn events_of_another_device_are_waited_for_by_the_host() {
     let fake = session();
-    let other = Device::new(ferrane_device::scripted::Scripted::new(|_| Ok(Vec::new())).unwrap());
+    let other = Device::new(ferrane_scripted::Scripted::new(|_| Ok(Vec::new())).unwrap());
     let go = event(&other);
     let (device, executable) = loaded("");
     let request = executable.prepare(bindings(&device, &executable).0.wait(&go, 1)).unwrap();

@@ -199,7 +199,7 @@ fn what_the_standard_path_cannot_do_is_refused() {
 
     let executable = compile(&device, &text()).unwrap().load().unwrap();
     let (bindings, [_, a, y, b]) = bindings(&device, &executable);
-    let scripted = Device::new(ferrane_device::scripted::Scripted::new(|_| Ok(Vec::new())).unwrap());
+    let scripted = Device::new(ferrane_scripted::Scripted::new(|_| Ok(Vec::new())).unwrap());
     drop(bindings);
     let foreign = scripted.surface(&Layout::packed(DataType::Fp16, &[1, 4, 1, 8]).unwrap()).unwrap();
     let error =

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use ferrane_device::scripted::Scripted;
 use ferrane_device::{Device, Error, ErrorKind, Layout, Port, Procedure, ProgramSource, Result};
 use ferrane_emulator::{Emulator, EmulatorOptions, Limits, Numerics, ProcessCounts};
 use ferrane_machine::Profile;
 use ferrane_mil::{Function, ValueId};
+use ferrane_scripted::Scripted;
 use ferrane_suite::cases::{Promise, Rounding, all, run};
 
 pub(crate) fn emulator(numerics: Numerics) -> Device {

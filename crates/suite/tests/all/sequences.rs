@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use ferrane_device::scripted::{Scripted, procedure};
 use ferrane_device::{
     Bindings, CallRecord, CompileOptions, Device, Error, ErrorKind, Layout, Port, Procedure, ProgramSource, Result,
     Surface,
 };
 use ferrane_emulator::Numerics;
 use ferrane_mil::{DataType, Weights};
+use ferrane_scripted::{Scripted, procedure};
 use ferrane_suite::cases::{function, program};
 
 use crate::devices::emulator;

@@ -5,20 +5,23 @@
 //! length, and each byte of each state is incremented. That suffices to verify that every surface
 //! reached its port. Requests run in order on one thread; a [`Control`] can pause that thread, make
 //! stages fail, and make the machine drop requests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ferrane_host::buffer::SharedBytes;
-use ferrane_host::sync::lock;
-use ferrane_machine::Profile;
-
-use crate::backend::{
+use ferrane_device::backend::{
     Accesses, Backend, Chaining, CompileOptions, Compiled, Completion, Done, Event, Events, Loaded, Prepared,
     ProgramSource, Stats,
 };
-use crate::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
+use ferrane_device::{Bindings, Error, ErrorKind, Layout, Memory, Port, Procedure, Result};
+use ferrane_host::buffer::SharedBytes;
+use ferrane_host::sync::lock;
+use ferrane_machine::Profile;
+use ferrane_mil::DataType;
 
 /// The longest wait for an event, so that a faulty test ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -180,7 +183,7 @@ impl Drop for Scripted {
 /// [`ErrorKind::Layout`] for an invalid shape.
 pub fn procedure(name: &str, id: u32, inputs: &[(&str, &[usize])], outputs: &[(&str, &[usize])]) -> Result<Procedure> {
     let port = |(i, (name, shape)): (usize, &(&str, &[usize]))| {
-        let layout = Layout::packed(ferrane_mil::DataType::Fp16, shape)?;
+        let layout = Layout::packed(DataType::Fp16, shape)?;
         Ok(Port { name: name.to_string(), symbol: i as u32, layout })
     };
     let inputs = inputs.iter().enumerate().map(port).collect::<Result<_>>()?;
@@ -212,6 +215,7 @@ impl Backend for Scripted {
             ProgramSource::Program(_) => "program".to_string(),
             ProgramSource::Text { mil, .. } => format!("text of {} bytes", mil.len()),
             ProgramSource::Compiled(bytes) => format!("compiled, {} bytes", bytes.len()),
+            _ => return Err(Error::new(ErrorKind::Unsupported, "the scripted backend takes no program of this form")),
         };
         Ok(Box::new(Program { shared: self.shared.clone(), procedures, key, chains: self.chains }))
     }
@@ -419,7 +423,10 @@ impl Plan {
                 event.signal(*value);
             }
         }
-        Ok(Stats { wall: start.elapsed(), hardware: Some(Duration::from_nanos(1)), chained: self.steps.len() > 1 })
+        let mut stats = Stats::default();
+        (stats.wall, stats.hardware) = (start.elapsed(), Some(Duration::from_nanos(1)));
+        stats.chained = self.steps.len() > 1;
+        Ok(stats)
     }
 }
 
