@@ -1,6 +1,7 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
 use std::fmt::{self, Display};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
@@ -57,6 +58,7 @@ fn bench_step(args: BenchStep) -> Result<()> {
         residual: args.residual.into(),
         weights: args.weights.into(),
         pipeline: args.pipeline.into(),
+        recompute: NonZeroUsize::new(args.recompute),
         device: device.as_ref(),
         device_name: args.device.device,
     };

@@ -78,6 +78,10 @@ pub struct BenchStep {
     /// The kernels of a step (docs/training.md). With `static` every measured micro-step compiles.
     #[arg(long, value_enum, default_value = "dynamic")]
     pub pipeline: PipelineArg,
+    /// Keep the activations of this many layers only, and compute the others again in the backward
+    /// pass; 0 keeps all.
+    #[arg(long, default_value_t = 0, value_name = "LAYERS", value_parser = whole::<usize>)]
+    pub recompute: usize,
     /// How weights reach the linear kernels of the dynamic pipeline.
     #[arg(long, value_enum, default_value = "packed")]
     pub weights: WeightsForm,

@@ -7,6 +7,7 @@
 mod sweep;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use ferrane_device::Device;
@@ -53,6 +54,8 @@ pub struct StepOptions<'a> {
     /// The kernels of a step. Those of the static pipeline are compiled again in each measured
     /// micro-step, since an update precedes it.
     pub pipeline: PipelineKind,
+    /// Layers whose activations are kept ([`Pipeline::recomputing`]); if `None`, all.
+    pub recompute: Option<NonZeroUsize>,
     /// The device that runs the kernels; if `None`, the fp32 reference computes.
     pub device: Option<&'a Device>,
     /// The name of the device in the report.
@@ -136,6 +139,9 @@ pub struct StepReport {
     /// The name of the pipeline; `None` without a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<PipelineKind>,
+    /// Layers whose activations were kept; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<NonZeroUsize>,
     /// Tokens in the window.
     pub seq: usize,
     /// Entries of the vocabulary that are in use.
@@ -189,6 +195,7 @@ pub fn step(options: &StepOptions<'_>, timeline: Option<&Timeline>) -> Result<St
         model: options.model.clone(),
         device: options.device_name.clone(),
         pipeline: options.device.map(|_| options.pipeline),
+        recompute: options.device.and(options.recompute),
         seq: options.seq,
         vocab: active,
         full_vocab: config.vocab,
@@ -210,7 +217,8 @@ impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StepReport { model, device, seq, vocab, full_vocab, .. } = self;
         let pipeline = self.pipeline.map_or(String::new(), |kind| format!(", {} pipeline", kind.name()));
-        writeln!(f, "{model} on {device}{pipeline}: {seq} tokens, {vocab} of {full_vocab} vocabulary entries")?;
+        let kept = self.recompute.map_or(String::new(), |layers| format!(", activations of {layers} layers kept"));
+        writeln!(f, "{model} on {device}{pipeline}{kept}: {seq} tokens, {vocab} of {full_vocab} vocabulary entries")?;
         writeln!(f, "  {}", self.computer)?;
         let (micro, gflops, steps) = (&self.micro_step, self.gflops, self.steps);
         writeln!(f, "  micro-step {micro}   {gflops:.0} GFLOP/s   (of {steps})")?;
@@ -240,7 +248,7 @@ fn measured(
         Some(device) => {
             let shape = Shape::new(config.clone(), options.seq, options.residual, options.weights);
             let shape = shape.with_pipeline(options.pipeline);
-            Box::new(Pipeline::new(device, shape, compaction.clone(), &weights)?)
+            Box::new(Pipeline::recomputing(device, shape, compaction.clone(), &weights, options.recompute)?)
         }
     };
     if let Some(timeline) = timeline {

@@ -45,6 +45,19 @@ impl Memory {
         Memory { weights: parameters, gradients: parameters, moments: 2 * parameters, engine, scratch, peak }
     }
 
+    /// The memory that a run of windows of `seq` tokens needs at least. `layers` is the number of
+    /// layers whose activations are kept: none for the reference, which keeps other ones.
+    pub fn least(config: &Config, seq: usize, layers: usize) -> Memory {
+        let engine = EngineMemory { activations: layers * layer_activations(config, seq), ..EngineMemory::default() };
+        Memory { scratch: 0, ..Memory::new(config, engine, None) }
+    }
+
+    /// The sum of all owners but the rest of the peak.
+    pub fn owned(&self) -> usize {
+        let parts = Memory { peak: None, ..*self }.parts();
+        parts.iter().map(|part| part.1).fold(0, usize::saturating_add)
+    }
+
     /// The memory of a run that trains `trained` values of adapters and holds `frozen` bytes of
     /// matrices in addition to the weights.
     #[must_use]
@@ -67,10 +80,18 @@ impl Memory {
             ("constants", constants),
             ("scratch", self.scratch),
         ];
-        let owned: usize = parts.iter().map(|p| p.1).sum();
-        parts.extend(self.peak.map(|peak| ("other", peak.saturating_sub(owned))));
+        parts.extend(self.peak.map(|peak| ("other", peak.saturating_sub(self.owned()))));
         parts
     }
+}
+
+/// Bytes of the activations of a layer that the backward pass reads: the residual stream twice in
+/// fp32, and in fp16 the two norms' outputs, queries, keys, values and their mix, and three
+/// activations of the feed-forward part.
+pub(crate) fn layer_activations(config: &Config, seq: usize) -> usize {
+    let pre = if config.qk_norm { config.q_dim() + config.kv_dim() } else { 0 };
+    let half = 2 * config.dim + 2 * config.q_dim() + 2 * config.kv_dim() + 3 * config.hidden + pre;
+    seq * (4 * 2 * config.dim + 2 * half)
 }
 
 impl fmt::Display for Memory {
@@ -105,7 +126,7 @@ mod tests {
         assert_eq!(memory.parts().iter().map(|p| p.1).sum::<usize>(), 100 << 20);
         assert_eq!(memory.parts().last().unwrap().0, "other");
         let untold = Memory { peak: None, ..memory };
-        assert_eq!(untold.parts().len(), 8);
+        assert_eq!((untold.parts().len(), untold.owned(), memory.owned()), (8, memory.owned(), untold.owned()));
         let json = serde_json::to_value(memory).unwrap();
         assert_eq!((&json["surfaces"], &json["peak"]), (&(1 << 20).into(), &(100 << 20).into()));
     }

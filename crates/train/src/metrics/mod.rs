@@ -14,6 +14,8 @@ pub mod timeline;
 
 pub use efficiency::{Efficiency, Flops};
 pub use lines::{JsonLines, METRICS, read};
+#[cfg(test)]
+pub(crate) use memory::layer_activations;
 pub use memory::{EngineMemory, Memory};
 pub(crate) use process::Meter;
 pub use process::{PartTimes, ProcessRecord};

@@ -16,7 +16,6 @@ mod schedule;
 mod update;
 
 pub use adamw::AdamW;
-pub(crate) use gradients::Sums;
 pub use gradients::{Gradients, Moments, RowSet};
 pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};

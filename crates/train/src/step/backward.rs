@@ -18,20 +18,32 @@ use super::kernels::{Kernels, LayerRun};
 use super::pipeline::Saved;
 use super::{Parts, StepError, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
-use crate::optim::Sums;
 
-/// The results of the forward pass that the backward pass reads.
+/// The results of the forward pass that the backward pass of a segment reads.
 #[derive(Clone, Copy)]
 pub struct Tape<'a> {
     pub config: &'a Config,
     pub kernels: &'a Kernels,
     pub weights: &'a Weights,
+    /// For each layer of the segment; more are not read.
     pub saved: &'a [Saved],
-    /// Input of the final norm, `[dim, S]`.
-    pub x: &'a [f32],
-    /// Input ids of the window, `[S]`.
-    pub inputs: &'a [u32],
+    /// The segment's first layer.
+    pub first_layer: usize,
     pub tracer: Tracer<'a>,
+}
+
+/// The gradients that a segment adds to.
+pub struct SegmentSums<'a> {
+    /// Those of the segment's layers.
+    pub layers: &'a mut [Layer],
+    /// Those of adapters of its last layers.
+    pub adapters: Vec<LayerAdapters<'a>>,
+    /// For the first segment: the window's input ids `[S]`, and the embedding's gradient, which is
+    /// empty if the embedding is frozen.
+    pub embed: Option<(&'a [u32], &'a mut [f32])>,
+    /// Whether this is the first contribution of an accumulation. It overwrites the gradients of
+    /// the layers, later ones add to them. The embedding's are always added to.
+    pub first: bool,
 }
 
 /// Buffers of the backward pass, reused for every window.
@@ -93,39 +105,59 @@ impl Backward {
         &mut self.stream.dx
     }
 
-    /// Computes all gradients of a window except the classifier's, from the gradient of the final
-    /// norm's output. Gradients of the layers and the final norm are overwritten if this is the
-    /// `first` contribution, otherwise added; those of the embedding are always added. Returns the
-    /// largest magnitude of the gradient that entered the layers, and whether all values were
-    /// finite.
+    /// Begins the pass with the final norm, whose input was `x` `[dim, S]`. Returns the largest
+    /// magnitude of the gradient that enters the layers.
+    pub fn begin(
+        &mut self,
+        config: &Config,
+        weights: &Weights,
+        x: &[f32],
+        norm_gradient: &mut [f32],
+        first: bool,
+        tracer: Tracer<'_>,
+        parts: &mut Parts,
+    ) -> f32 {
+        let Stream { s, dy, dx, .. } = &mut self.stream;
+        let span = tracer.span(SpanKind::Elementwise, "final norm", None);
+        if first {
+            norm_gradient.fill(0.0);
+        }
+        timed(&mut parts.elementwise, || {
+            norm::rmsnorm_backward(dx, x, &weights.norm, *s, config.norm_eps, dy, norm_gradient);
+        });
+        drop(span);
+        cpu::max_abs(dy)
+    }
+
+    /// Computes the gradients of a segment's layers, from that of its output to that of its input.
+    /// Its products are complete when this returns.
     ///
     /// # Errors
     /// The device failed an evaluation.
-    pub fn run(
-        &mut self,
-        tape: Tape<'_>,
-        gradients: Sums<'_>,
-        first: bool,
-        parts: &mut Parts,
-    ) -> Result<(f32, bool), StepError> {
+    pub fn segment(&mut self, tape: Tape<'_>, sums: SegmentSums<'_>, parts: &mut Parts) -> Result<(), StepError> {
         let Backward { stream, jobs } = self;
+        let SegmentSums { layers, adapters, embed, first } = sums;
         let s = stream.s;
-        let Weights { embed, layers, norm, .. } = gradients.weights;
-        let adapters = LayerAdapters::of(gradients.adapters);
         let (result, begun) = pool::scope(|scope| {
             let queue = Queue { scope, jobs: &*jobs, tracer: tape.tracer, s, first };
-            let result = stream.layers(tape, layers, adapters, norm, queue, parts);
-            if result.is_ok() && !embed.is_empty() {
-                let span = tape.tracer.span(SpanKind::Classifier, "embedding gradient", None);
-                timed(&mut parts.classifier, || cpu::embed_gradient(&stream.dy, tape.inputs, tape.config.dim, embed));
-                drop(span);
+            let result = stream.layers(tape, layers, adapters, queue, parts);
+            if let Some((inputs, embed)) = embed
+                && result.is_ok()
+                && !embed.is_empty()
+            {
+                let _span = tape.tracer.span(SpanKind::Classifier, "embedding gradient", None);
+                timed(&mut parts.classifier, || cpu::embed_gradient(&stream.dy, inputs, tape.config.dim, embed));
             }
             (result, Instant::now())
         });
         parts.waiting += begun.elapsed();
         parts.weight_gradients += jobs.finish().map_err(product_failed)?;
-        let max_dy = result?;
-        Ok((max_dy, max_dy.is_finite() && cpu::max_abs(&stream.dy).is_finite()))
+        result
+    }
+
+    /// Whether the gradient of the residual stream is finite everywhere.
+    pub fn is_finite(&self) -> bool {
+        cpu::max_abs(&self.stream.dy).is_finite()
     }
 }
 
@@ -135,21 +167,11 @@ impl Stream {
         tape: Tape<'a>,
         gradients: &'a mut [Layer],
         mut adapters: Vec<LayerAdapters<'a>>,
-        norm_gradient: &mut [f32],
         queue: Queue<'_, 'a>,
         parts: &mut Parts,
-    ) -> Result<f32, StepError> {
-        let (s, eps) = (self.s, tape.config.norm_eps);
-        let span = tape.tracer.span(SpanKind::Elementwise, "final norm", None);
-        if queue.first {
-            norm_gradient.fill(0.0);
-        }
-        timed(&mut parts.elementwise, || {
-            norm::rmsnorm_backward(&self.dx, tape.x, &tape.weights.norm, s, eps, &mut self.dy, norm_gradient);
-        });
-        drop(span);
-        let max_dy = cpu::max_abs(&self.dy);
-        for ((l, saved), gradients) in tape.saved.iter().enumerate().zip(gradients).rev() {
+    ) -> Result<(), StepError> {
+        for (index, (saved, gradients)) in tape.saved.iter().zip(gradients).enumerate().rev() {
+            let l = tape.first_layer + index;
             let span = tape.tracer.span(SpanKind::Layer, "layer backward", Some(l));
             let run = tape.kernels.of_layer(l, tape.tracer);
             let layer =
@@ -168,7 +190,7 @@ impl Stream {
             self.attention(&layer, attention, &mut vectors, parts)?;
             drop(span);
         }
-        Ok(max_dy)
+        Ok(())
     }
 
     /// Steps a to d: computes `dx2` from `dy`.

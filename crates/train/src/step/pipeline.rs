@@ -13,10 +13,17 @@
 //! output surfaces, so values that are needed later are copied out immediately: taps in fp16, as
 //! the device rounded them, and the residual stream in fp32.
 //!
+//! The layers form segments. The forward pass keeps the input of each segment and the values of the
+//! last one; the backward pass runs the layers of the others again, segment by segment, into the
+//! same buffers. The same kernels read the same input, so the gradients have the same bits for any
+//! length of a segment. One segment, the default, repeats nothing.
+//!
 //! Differences from the reference trainer (upstream-defects): query head h uses key-value head h
 //! div ratio in both directions, the gradient of RMSNorm is correct, and a failed evaluation is an
 //! error.
 
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ferrane_device::Device;
@@ -26,9 +33,10 @@ use ferrane_llm::layout::{Activation, Kernel, Residual, Shape};
 use ferrane_llm::norm;
 use ferrane_llm::weights::{Slot, Weights};
 
-use super::backward::{Backward, Tape};
+use super::backward::{Backward, SegmentSums, Tape};
 use super::classifier::{Classifier, Operands};
 use super::cpu;
+use super::gradients::LayerAdapters;
 use super::kernels::{Kernels, LayerRun};
 use super::{Engine, IGNORED, MicroStep, Parts, StepError, check_ids, compact_targets, product_failed, timed};
 use crate::metrics::timeline::{SpanKind, Tracer};
@@ -59,6 +67,27 @@ pub(super) struct Saved {
 }
 
 impl Saved {
+    fn new(c: &Config, s: usize) -> Saved {
+        let (dim, q, kv, hidden) = (c.dim * s, c.q_dim() * s, c.kv_dim() * s, c.hidden * s);
+        let half = |n: usize| vec![f16::ZERO; n];
+        let pre = |n: usize| half(if c.qk_norm { n } else { 0 });
+        Saved {
+            x: vec![0.0; dim],
+            x2: vec![0.0; dim],
+            xnorm: half(dim),
+            attn_out: half(q),
+            q: half(q),
+            k: half(kv),
+            v: half(kv),
+            q_pre: pre(q),
+            k_pre: pre(kv),
+            x2norm: half(dim),
+            h1: half(hidden),
+            h3: half(hidden),
+            gate: half(hidden),
+        }
+    }
+
     fn bytes(&self) -> usize {
         let half = [&self.xnorm, &self.attn_out, &self.q, &self.k, &self.v, &self.q_pre, &self.k_pre, &self.x2norm];
         let more = [&self.h1, &self.h3, &self.gate];
@@ -78,6 +107,72 @@ struct Forward {
     targets: Vec<u32>,
 }
 
+impl Forward {
+    /// Runs the layers of a segment on the residual stream.
+    fn layers(
+        &mut self,
+        shape: &Shape,
+        kernels: &Kernels,
+        weights: &Weights,
+        saved: &mut [Saved],
+        segment: Range<usize>,
+        tracer: Tracer<'_>,
+        parts: &mut Parts,
+    ) -> Result<(), StepError> {
+        let c = &shape.config;
+        let (s, eps, alpha) = (shape.seq, c.norm_eps, c.residual_scale);
+        for (saved, l) in saved.iter_mut().zip(segment) {
+            let layer = &weights.layers[l];
+            let _layer = tracer.span(SpanKind::Layer, "layer forward", Some(l));
+            let run = kernels.of_layer(l, tracer);
+            let elementwise = |name| tracer.span(SpanKind::Elementwise, name, Some(l));
+            timed(&mut parts.elementwise, || {
+                let _span = elementwise("norm");
+                // The old content of the buffer is overwritten completely before it is read.
+                std::mem::swap(&mut saved.x, &mut self.x);
+                norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
+            });
+            attention(run, c, saved, &mut self.tap, parts)?;
+            timed(&mut parts.elementwise, || {
+                let _span = elementwise("residual and norm");
+                cpu::add_scaled(&saved.x, alpha, &self.tap, &mut saved.x2);
+                norm::rmsnorm_forward_f16(&saved.x2, &layer.ffn_norm, s, eps, &mut saved.x2norm);
+            });
+            timed(&mut parts.staging, || {
+                run.write_half(Kernel::FfnFused, Activation::X2norm, &saved.x2norm)?;
+                match shape.residual {
+                    Residual::Fp16 => run.write(Kernel::FfnFused, Activation::X2, &saved.x2),
+                    Residual::Fp32 => Ok(()),
+                }
+            })?;
+            timed(&mut parts.device_forward, || run.evaluate(Kernel::FfnFused))?;
+            timed(&mut parts.staging, || {
+                for (tap, rows) in [
+                    (Activation::H1, &mut saved.h1),
+                    (Activation::H3, &mut saved.h3),
+                    (Activation::Gate, &mut saved.gate),
+                ] {
+                    run.read_half(Kernel::FfnFused, tap, rows)?;
+                }
+                match shape.residual {
+                    Residual::Fp16 => run.read(Kernel::FfnFused, Activation::XNext, &mut self.x),
+                    Residual::Fp32 => run.read(Kernel::FfnFused, Activation::Ffn, &mut self.tap),
+                }
+            })?;
+            if shape.residual == Residual::Fp32 {
+                let _span = elementwise("residual");
+                timed(&mut parts.elementwise, || cpu::add_scaled(&saved.x2, alpha, &self.tap, &mut self.x));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The segments of the layers, in their order; the last one may be shorter.
+fn segments(layers: usize, segment: usize) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
+    (0..layers).step_by(segment.max(1)).map(move |first| first..layers.min(first + segment))
+}
+
 /// The engine on a device.
 pub struct Pipeline {
     shape: Shape,
@@ -89,7 +184,10 @@ pub struct Pipeline {
     rows: Vec<f32>,
     classifier: Classifier,
     kernels: Kernels,
+    /// For each layer of a segment.
     saved: Vec<Saved>,
+    /// The input `[dim, S]` of each segment but the last, which is not repeated.
+    starts: Vec<Vec<f32>>,
     forward: Forward,
     backward: Backward,
     /// Time to compile and load the kernels for the first time.
@@ -111,30 +209,33 @@ impl Pipeline {
         vocabulary: Compaction,
         weights: &Weights,
     ) -> Result<Pipeline, StepError> {
+        Pipeline::recomputing(device, shape, vocabulary, weights, None)
+    }
+
+    /// As [`Pipeline::new`], with segments of `layers` layers: activations are kept for that many,
+    /// and the backward pass computes those of all but the last segment again. `None`: the
+    /// activations of all layers are kept.
+    ///
+    /// Gradients are the same to the bit. The products for the weight gradients of a segment end
+    /// before the next one begins.
+    ///
+    /// # Errors
+    /// As [`Pipeline::new`].
+    pub fn recomputing(
+        device: &Device,
+        shape: Shape,
+        vocabulary: Compaction,
+        weights: &Weights,
+        layers: Option<NonZeroUsize>,
+    ) -> Result<Pipeline, StepError> {
         let begun = Instant::now();
         let kernels = Kernels::new(device, &shape, weights)?;
         let compile_time = begun.elapsed();
-        let c = &shape.config;
-        let s = shape.seq;
-        let (dim, q, kv, hidden) = (c.dim * s, c.q_dim() * s, c.kv_dim() * s, c.hidden * s);
-        let half = |n: usize| vec![f16::ZERO; n];
-        let pre = |n: usize| half(if c.qk_norm { n } else { 0 });
-        let saved = (0..c.layers).map(|_| Saved {
-            x: vec![0.0; dim],
-            x2: vec![0.0; dim],
-            xnorm: half(dim),
-            attn_out: half(q),
-            q: half(q),
-            k: half(kv),
-            v: half(kv),
-            q_pre: pre(q),
-            k_pre: pre(kv),
-            x2norm: half(dim),
-            h1: half(hidden),
-            h3: half(hidden),
-            gate: half(hidden),
-        });
-        let saved = saved.collect();
+        let (c, s) = (&shape.config, shape.seq);
+        let dim = c.dim * s;
+        let segment = layers.map_or(c.layers, |layers| layers.get().min(c.layers));
+        let saved = (0..segment).map(|_| Saved::new(c, s)).collect();
+        let starts = vec![vec![0.0; dim]; c.layers.div_ceil(segment.max(1)).saturating_sub(1)];
         let full = |n: usize| vec![0.0; n];
         let forward = Forward { x: full(dim), normed: full(dim), tap: full(dim), targets: Vec::new() };
         let backward = Backward::new(c, s);
@@ -147,6 +248,7 @@ impl Pipeline {
             classifier,
             kernels,
             saved,
+            starts,
             forward,
             backward,
             compile_time,
@@ -196,51 +298,14 @@ impl Pipeline {
         tracer: Tracer<'_>,
         parts: &mut Parts,
     ) -> Result<f32, StepError> {
-        let Pipeline { shape, kernels, saved, forward: scratch, classifier, rows, .. } = self;
-        let c = &shape.config;
-        let (s, eps, alpha) = (shape.seq, c.norm_eps, c.residual_scale);
+        let Pipeline { shape, kernels, saved, starts, forward: scratch, classifier, rows, .. } = self;
+        let (c, s, eps) = (&shape.config, shape.seq, shape.config.norm_eps);
         timed(&mut parts.classifier, || cpu::embed(&weights.embed, inputs, c.dim, &mut scratch.x));
-        for (l, (saved, layer)) in saved.iter_mut().zip(&weights.layers).enumerate() {
-            let _layer = tracer.span(SpanKind::Layer, "layer forward", Some(l));
-            let run = kernels.of_layer(l, tracer);
-            let elementwise = |name| tracer.span(SpanKind::Elementwise, name, Some(l));
-            timed(&mut parts.elementwise, || {
-                let _span = elementwise("norm");
-                // The old content of the buffer is overwritten completely before it is read.
-                std::mem::swap(&mut saved.x, &mut scratch.x);
-                norm::rmsnorm_forward_f16(&saved.x, &layer.attn_norm, s, eps, &mut saved.xnorm);
-            });
-            attention(run, c, saved, &mut scratch.tap, parts)?;
-            timed(&mut parts.elementwise, || {
-                let _span = elementwise("residual and norm");
-                cpu::add_scaled(&saved.x, alpha, &scratch.tap, &mut saved.x2);
-                norm::rmsnorm_forward_f16(&saved.x2, &layer.ffn_norm, s, eps, &mut saved.x2norm);
-            });
-            timed(&mut parts.staging, || {
-                run.write_half(Kernel::FfnFused, Activation::X2norm, &saved.x2norm)?;
-                match shape.residual {
-                    Residual::Fp16 => run.write(Kernel::FfnFused, Activation::X2, &saved.x2),
-                    Residual::Fp32 => Ok(()),
-                }
-            })?;
-            timed(&mut parts.device_forward, || run.evaluate(Kernel::FfnFused))?;
-            timed(&mut parts.staging, || {
-                for (tap, rows) in [
-                    (Activation::H1, &mut saved.h1),
-                    (Activation::H3, &mut saved.h3),
-                    (Activation::Gate, &mut saved.gate),
-                ] {
-                    run.read_half(Kernel::FfnFused, tap, rows)?;
-                }
-                match shape.residual {
-                    Residual::Fp16 => run.read(Kernel::FfnFused, Activation::XNext, &mut scratch.x),
-                    Residual::Fp32 => run.read(Kernel::FfnFused, Activation::Ffn, &mut scratch.tap),
-                }
-            })?;
-            if shape.residual == Residual::Fp32 {
-                let _span = elementwise("residual");
-                timed(&mut parts.elementwise, || cpu::add_scaled(&saved.x2, alpha, &scratch.tap, &mut scratch.x));
+        for (index, segment) in segments(c.layers, saved.len()).enumerate() {
+            if let Some(start) = starts.get_mut(index) {
+                timed(&mut parts.elementwise, || start.copy_from_slice(&scratch.x));
             }
+            scratch.layers(shape, kernels, weights, saved, segment, tracer, parts)?;
         }
         let _span = tracer.span(SpanKind::Classifier, "classifier and loss", None);
         timed(&mut parts.classifier, || {
@@ -267,7 +332,8 @@ impl Pipeline {
             // This window has not changed the gradients yet.
             return Ok(step);
         }
-        let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, forward, backward, .. } = self;
+        let Pipeline { shape, vocabulary, active, rows, classifier, kernels, saved, starts, forward, backward, .. } =
+            self;
         let config = &shape.config;
         let _backward = tracer.span(SpanKind::Step, "backward", None);
         let (sums, first) = gradients.begin(config.dim, inputs, active);
@@ -282,8 +348,24 @@ impl Pipeline {
         })
         .map_err(product_failed)?;
         drop(span);
-        let tape = Tape { config, kernels, weights, saved, x: &forward.x, inputs, tracer };
-        (step.max_dy, step.finite) = backward.run(tape, sums, first, &mut step.parts)?;
+        let Weights { embed, layers, norm, .. } = sums.weights;
+        step.max_dy = backward.begin(config, weights, &forward.x, norm, first, tracer, &mut step.parts);
+        let mut adapters = LayerAdapters::of(sums.adapters);
+        let mut rest = layers.as_mut_slice();
+        for (index, segment) in segments(config.layers, saved.len()).enumerate().rev() {
+            if let Some(start) = starts.get(index) {
+                timed(&mut step.parts.elementwise, || forward.x.copy_from_slice(start));
+                forward.layers(shape, kernels, weights, saved, segment.clone(), tracer, &mut step.parts)?;
+            }
+            let (before, layers) = std::mem::take(&mut rest).split_at_mut(segment.start);
+            rest = before;
+            let adapters = adapters.split_off(segment.start.min(adapters.len()));
+            // The gradient that the first segment passes on is the embedding's.
+            let embed = (index == 0).then_some((inputs, embed.as_mut_slice()));
+            let tape = Tape { config, kernels, weights, saved, first_layer: segment.start, tracer };
+            backward.segment(tape, SegmentSums { layers, adapters, embed, first }, &mut step.parts)?;
+        }
+        step.finite = step.max_dy.is_finite() && backward.is_finite();
         Ok(step)
     }
 
@@ -431,7 +513,8 @@ impl Engine for Pipeline {
     fn memory(&self) -> EngineMemory {
         let saved: usize = self.saved.iter().map(Saved::bytes).sum();
         let forward = &self.forward;
-        let full = forward.x.len() + forward.normed.len() + forward.tap.len() + self.rows.len();
+        let starts: usize = self.starts.iter().map(Vec::len).sum();
+        let full = starts + forward.x.len() + forward.normed.len() + forward.tap.len() + self.rows.len();
         let ferrane_device::Footprint { arenas, constants } = self.device.footprint();
         EngineMemory {
             surfaces: self.kernels.surface_bytes(),
@@ -447,5 +530,27 @@ impl Engine for Pipeline {
         remarks.extend(notes.iter().skip(self.told).cloned());
         self.told = notes.len();
         remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::layer_activations;
+    use ferrane_llm::config::preset;
+
+    #[test]
+    fn what_a_layer_keeps_has_the_announced_size() {
+        for name in ["stories260k", "qwen3-0.6b"] {
+            let config = preset(name).unwrap();
+            assert_eq!(Saved::new(&config, 24).bytes(), layer_activations(&config, 24), "{name}");
+        }
+    }
+
+    #[test]
+    fn segments_cover_the_layers() {
+        let lengths = |layers, segment| segments(layers, segment).map(|s| s.len()).collect::<Vec<_>>();
+        assert_eq!((lengths(5, 2), lengths(4, 2), lengths(3, 3)), (vec![2, 2, 1], vec![2, 2], vec![3]));
+        assert_eq!((lengths(0, 0), segments(5, 2).next_back()), (vec![], Some(4..5)));
     }
 }

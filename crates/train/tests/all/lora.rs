@@ -1,13 +1,14 @@
 //! Adapters: gradients, what stays frozen, resuming, and the files that other programs read.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_emulator::Numerics;
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
-use ferrane_llm::layout::{Residual, Shape};
+use ferrane_llm::layout::{Residual, Shape, WeightForm};
 use ferrane_llm::lora::Adapter;
 use ferrane_llm::model::Model;
 use ferrane_llm::random::Rng;
@@ -144,6 +145,19 @@ fn gradients_of_every_pipeline_match_the_reference() {
             }
         }
     }
+}
+
+#[test]
+fn gradients_of_adapters_are_the_same_if_activations_are_computed_again() {
+    let config = Config { layers: 3, ..tiny() };
+    let (adapters, _, weights) = adapted(&config, &options(&["q_proj", "down_proj"]));
+    let run = |layers| {
+        let shape = Shape::new(config.clone(), 12, Residual::Fp32, WeightForm::Packed);
+        let (device, full) = (emulator(Numerics::Fast), Compaction::disabled(config.vocab));
+        let mut engine = Pipeline::recomputing(&device, shape, full, &weights, NonZeroUsize::new(layers)).unwrap();
+        gradients(&mut engine, &config, &weights, &adapters)
+    };
+    assert!(run(1) == run(0) && run(2) == run(0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! the timeline.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use ferrane_emulator::Numerics;
 use ferrane_llm::compaction::Compaction;
@@ -44,6 +45,19 @@ const DYNAMIC: Form = (PipelineKind::Dynamic, WeightForm::Packed);
 fn pipeline(config: &Config, vocabulary: &Compaction, (kind, form): Form, weights: &Weights) -> Pipeline {
     let shape = Shape::new(config.clone(), SEQ, Residual::Fp32, form).with_pipeline(kind);
     Pipeline::new(&emulator(Numerics::Fast), shape, vocabulary.clone(), weights).unwrap()
+}
+
+/// As [`pipeline`], with the activations of `layers` layers.
+fn recomputing(
+    config: &Config,
+    vocabulary: &Compaction,
+    (kind, form): Form,
+    weights: &Weights,
+    layers: usize,
+) -> Pipeline {
+    let shape = Shape::new(config.clone(), SEQ, Residual::Fp16, form).with_pipeline(kind);
+    let (device, layers) = (emulator(Numerics::Fast), NonZeroUsize::new(layers));
+    Pipeline::recomputing(&device, shape, vocabulary.clone(), weights, layers).unwrap()
 }
 
 fn bits(config: &Config, weights: &Weights) -> Vec<u32> {
@@ -94,6 +108,36 @@ fn the_same_bits_on_any_number_of_threads() {
             let other = run(threads);
             assert_eq!(one.0, other.0, "{form:?}, {threads} threads");
             assert!(one.1 == other.1, "{form:?}, {threads} threads: gradients, weights or moments");
+        }
+    }
+}
+
+/// Losses and gradients of two windows that are added, with segments of one layer, of two with a
+/// rest, of all, and of more than there are.
+#[test]
+fn activations_that_are_computed_again_change_no_bit() {
+    let (config, vocabulary) = full();
+    let config = Config { layers: 5, ..config };
+    let weights = random_weights(&config);
+    for form in PIPELINES {
+        let run = |layers: usize| {
+            let mut engine = recomputing(&config, &vocabulary, form, &weights, layers);
+            let mut gradients = Gradients::new(&config);
+            let numbers = [48, 40].map(|below| {
+                let (inputs, targets) = window(SEQ, below);
+                let step = engine.micro_step(&weights, &mut gradients, &inputs, &targets, 64.0).unwrap();
+                assert!(step.finite);
+                (step.loss.to_bits(), step.max_dy.to_bits())
+            });
+            (numbers, bits(&config, gradients.values().unwrap()), engine.memory().activations)
+        };
+        let all = run(0);
+        for layers in [1, 2, 3, 5, 9] {
+            let some = run(layers);
+            assert_eq!(some.0, all.0, "{form:?}, {layers} layers");
+            assert!(some.1 == all.1, "{form:?}, {layers} layers: gradients");
+            // Spare buffers of products are counted too; how many there are depends on timing.
+            assert!(layers >= 3 || some.2 < all.2, "{form:?}, {layers} layers: {} of {} bytes", some.2, all.2);
         }
     }
 }
