@@ -262,6 +262,7 @@ Examples:
   ferrane train --data stories.txt --steps 2000   your own text
   ferrane train --data web.jsonl=3 --data books=1 three windows of a file for one of a folder
   ferrane train --model stories15m --tokenizer tokenizer.bin --data data00.bin --accum 16
+  ferrane train --data web.jsonl --dry-run        sizes, memory and time, without training
   ferrane train --out runs/a --resume             continue a stopped run, bit for bit
 
 Data: UTF-8 text, JSON Lines (.jsonl), Parquet (.parquet), llama2.c uint16 ids (.bin, .u16) or uint32 ids (.u32); or a folder of
@@ -324,6 +325,10 @@ pub struct Train {
     /// The kernels of a step (docs/training.md); `--resume` may change it.
     #[arg(long, value_enum)]
     pub pipeline: Option<PipelineArg>,
+    /// Keep the activations of this many layers only, and compute the others again in the backward
+    /// pass: less memory for long windows, the same results; 0 keeps all, which is the default.
+    #[arg(long, value_name = "LAYERS", value_parser = whole::<usize>)]
+    pub recompute: Option<usize>,
     /// How the kernels of the dynamic pipeline receive weights.
     #[arg(long, value_enum)]
     pub weights: Option<WeightsForm>,
@@ -345,6 +350,10 @@ pub struct Train {
     /// Continue from the latest checkpoint in --out; options that are not given are the run's.
     #[arg(long)]
     pub resume: bool,
+    /// Only measure what the run would take: sizes, memory, time of a micro-step and of the whole
+    /// run. Writes nothing into --out.
+    #[arg(long, conflicts_with_all = ["resume", "timeline", "dashboard", "tensorboard"])]
+    pub dry_run: bool,
     /// Updates between validations; 0 validates only at the end.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub eval_every: Option<u64>,

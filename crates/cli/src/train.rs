@@ -5,11 +5,13 @@ mod restart;
 mod show;
 
 use std::io::IsTerminal as _;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferrane::llm::layout::Shape;
 use ferrane::llm::sample::{Sampler, Sampling};
-use ferrane::machine::cost::StepCost;
+use ferrane::machine::cost::{CostModel, StepCost};
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::EventFile;
 use ferrane::train::run::{self, Control, Event};
@@ -50,6 +52,9 @@ pub fn run(args: Train) -> Result<()> {
         false => files::stop_on_ctrl_c("micro-step")?,
     };
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
+    if args.dry_run {
+        return dry_run(options, device.as_ref(), &stop, machine.as_ref(), &mut show);
+    }
     let step = stored.as_ref().map(StoredRun::step);
     let mut listen = |event: &Event| show.event(event);
     let session = match stored {
@@ -60,7 +65,8 @@ pub fn run(args: Train) -> Result<()> {
         Ok(session) => session,
         Err(error) => return restart::after(failed(error, &args.out, step), &args, step, &mut show),
     };
-    let predicted = machine.map(|(name, model)| predicted(&session, name, &model)).transpose()?;
+    let predicted =
+        machine.map(|(name, model)| predicted(session.shape(), session.active_ids(), name, &model)).transpose()?;
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
@@ -108,13 +114,36 @@ pub fn run(args: Train) -> Result<()> {
     Ok(())
 }
 
+/// Measures what a run would take, and prints it.
+fn dry_run(
+    options: SessionOptions,
+    device: Option<&ferrane::Device>,
+    stop: &AtomicBool,
+    machine: Option<&(&str, CostModel)>,
+    show: &mut Show,
+) -> Result<()> {
+    let json = show.is_json();
+    let mut listen = |event: &Event| match event {
+        Event::Encoding { .. } | Event::Warning { .. } => show.event(event),
+        Event::Prepared { .. } | Event::Compiled { .. } if !json => show.event(event),
+        Event::Started { .. } if !json => show.note("measuring some micro-steps, a validation and a checkpoint"),
+        _ => {}
+    };
+    let Some(dry) = Session::dry_run(options, device, &mut listen, stop)? else {
+        return Err(Error::new("stopped before anything was measured; nothing was written"));
+    };
+    show.finish();
+    show.dry_run(&dry)?;
+    if let Some((name, model)) = machine {
+        let (name, step) = predicted(&dry.shape, dry.active, name, model)?;
+        show.predicted(name, &step, dry.micro_step_ms)?;
+    }
+    Ok(())
+}
+
 /// Predicts the time of a micro-step on a machine.
-fn predicted<'a>(
-    session: &Session,
-    name: &'a str,
-    model: &ferrane::machine::cost::CostModel,
-) -> Result<(&'a str, StepCost)> {
-    let step = cost::step(session.shape(), session.active_ids(), model)?;
+fn predicted<'a>(shape: &Shape, active: usize, name: &'a str, model: &CostModel) -> Result<(&'a str, StepCost)> {
+    let step = cost::step(shape, active, model)?;
     Ok((name, step.ok_or_else(|| Error::new(format!("--machine {name}: its profile has no data about the CPU")))?))
 }
 
@@ -187,6 +216,9 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     o.data_field = data_field.unwrap_or(o.data_field);
     o.bad_rows = bad_rows.unwrap_or(o.bad_rows);
     o.data_cache = data_cache.or(o.data_cache);
+    if let Some(layers) = args.recompute {
+        o.recompute = NonZeroUsize::new(layers);
+    }
     if before.is_none() && args.warmup.is_none() {
         // A short run warms up for a tenth of its updates.
         o.run.warmup = o.run.warmup.min(o.run.steps / 10).max(1);

@@ -18,6 +18,21 @@ pub fn resident() -> Option<usize> {
     status("VmRSS:")
 }
 
+/// The memory that processes can still take, in bytes; `None` on a system that does not report it.
+///
+/// On Linux it is `MemAvailable` and the free swap space, at most the limit of the control group
+/// that a container or service runs in. Elsewhere it is the size of the physical memory, since
+/// these systems count most of what is in use as something that they can write to the disk.
+pub fn available() -> Option<usize> {
+    match meminfo("MemAvailable:") {
+        Some(memory) => {
+            let all = memory.saturating_add(meminfo("SwapFree:").unwrap_or(0));
+            Some(group_limit().map_or(all, |limit| limit.min(all)))
+        }
+        None => physical(),
+    }
+}
+
 /// The processor time that all threads of this process have used so far, that of the system
 /// included; `None` on a system that does not report it.
 pub fn cpu_time() -> Option<Duration> {
@@ -41,13 +56,49 @@ fn high_water_mark() -> Option<usize> {
 
 /// An amount of memory in `/proc/self/status`, in bytes.
 fn status(name: &str) -> Option<usize> {
+    listed("/proc/self/status", name)
+}
+
+/// An amount of memory of the whole system, in bytes.
+fn meminfo(name: &str) -> Option<usize> {
+    listed("/proc/meminfo", name)
+}
+
+/// An amount in KiB that a file of the kernel lists by name, in bytes.
+fn listed(file: &str, name: &str) -> Option<usize> {
     if !cfg!(target_os = "linux") {
         return None;
     }
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with(name))?;
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|l| l.starts_with(name))?;
     let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// The limit of this process's control group, of either version; `None` without one.
+fn group_limit() -> Option<usize> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("/");
+    // A container sees its own group as the root.
+    let files = [
+        format!("/sys/fs/cgroup{}/memory.max", path.trim_end_matches('/')),
+        "/sys/fs/cgroup/memory.max".to_string(),
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_string(),
+    ];
+    // A group without a limit has the word `max`, or a number close to 2^63.
+    files.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+}
+
+#[cfg(unix)]
+fn physical() -> Option<usize> {
+    // SAFETY: the function only reads its argument.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    usize::try_from(pages).ok()?.checked_mul(usize::try_from(size).ok()?)
+}
+
+#[cfg(not(unix))]
+fn physical() -> Option<usize> {
+    None
 }
 
 #[cfg(unix)]
@@ -89,6 +140,14 @@ mod tests {
             assert!(now >= SIZE && now <= after.0.max(peak_resident().unwrap()), "{now} of {SIZE} bytes");
         }
         drop(touched);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn some_memory_is_available() {
+        let (available, physical) = (available().unwrap(), physical().unwrap());
+        let swap = meminfo("SwapTotal:").unwrap_or(0);
+        assert!(available > 16 << 20 && available <= physical + swap, "{available} of {physical} and {swap}");
     }
 
     #[cfg(unix)]

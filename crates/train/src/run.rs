@@ -352,6 +352,15 @@ impl Run {
         &self.config
     }
 
+    pub(crate) fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// Number of windows of a validation that asks for `count`.
+    pub(crate) fn validation_windows(&self, count: usize) -> usize {
+        self.windows.validation(count).len()
+    }
+
     /// The weights as of the last update.
     pub fn weights(&self) -> &Weights {
         &self.weights

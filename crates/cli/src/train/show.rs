@@ -12,7 +12,7 @@ use ferrane::machine::cost::StepCost;
 use ferrane::train::data::DataSet;
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{Event, Summary};
-use ferrane::train::session::SessionOptions;
+use ferrane::train::session::{DryRun, SessionOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -237,6 +237,24 @@ impl Show {
         out::print(account)
     }
 
+    /// Whether events are printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints what a run would take.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub fn dry_run(&self, dry: &DryRun) -> Result<()> {
+        if !self.json {
+            return out::print(dry);
+        }
+        let mut object = serde_json::to_value(dry).unwrap_or_default();
+        object["event"] = "dry_run".into();
+        line(object)
+    }
+
     /// Prints the predicted time of a window on a chip, and the measured time.
     ///
     /// # Errors
@@ -267,7 +285,7 @@ impl Show {
     }
 
     /// Prints a progress line. If the reader is gone, the run is stopped.
-    fn note(&self, text: impl Display) {
+    pub fn note(&self, text: impl Display) {
         if !note(text) {
             self.stop.store(true, Ordering::SeqCst);
         }

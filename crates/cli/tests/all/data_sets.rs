@@ -126,3 +126,25 @@ fn a_file_of_ids_that_is_cut_ends_the_run_with_a_checkpoint() {
     let resumed = place.run(&format!("train --resume --out run --steps {}", last + 1)).ok();
     assert!(resumed.err.contains(&format!("resume  after update {last}")), "{}", resumed.err);
 }
+
+/// The ids of a shard stay readable while the run lasts, even if the file is deleted.
+#[cfg(unix)]
+#[test]
+fn a_shard_that_is_deleted_is_missed_when_the_run_is_resumed() {
+    let place = Place::new();
+    fs::create_dir(place.path("shards")).unwrap();
+    let ids = place.read("ids.u16");
+    place.write("shards/a.u16", &ids[..2000]);
+    place.write("shards/b.u16", &ids[2000..]);
+    place.run(&line("--data shards", 400, "whole")).ok();
+    let (mut child, mut out) = place.start(&line("--data shards", 400, "run"));
+    assert!(wait_for(&mut out, "update", 5));
+    fs::remove_file(place.path("shards/b.u16")).unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    assert!(place.state("run", 400) == place.state("whole", 400));
+    place.run("train --resume --out run --steps 401").refused(1, &["the data are not those"]);
+    place.write("shards/b.u16", &ids[2000..]);
+    place.run("train --resume --out run --steps 401").ok();
+}

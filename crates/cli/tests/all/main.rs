@@ -10,6 +10,8 @@ mod audit;
 mod bench;
 mod bundles;
 mod chat;
+#[cfg(target_os = "linux")]
+mod clock;
 mod companions;
 mod compile;
 mod compiled;
@@ -20,6 +22,7 @@ mod cost;
 mod data;
 mod data_sets;
 mod doctor;
+mod dry_run;
 mod export;
 mod faults;
 mod flexible;

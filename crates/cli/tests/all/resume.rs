@@ -96,12 +96,13 @@ fn an_interrupt_while_saving_loses_nothing() {
     same(&place, steps);
 }
 
-/// Kills the run 20 times without warning and lets it end.
-fn killed(device: &str) {
+/// Kills a run with the options `more` 20 times without warning and lets it end; `whole` are the
+/// options of the run that nothing happens to. Returns the process that reached the end.
+fn killed(whole: &str, more: &str) -> Outcome {
     let place = Place::new();
     let steps = 220;
-    let more = format!("--device {device} --save-every 1");
-    place.run(&line(steps, "whole", &format!("--device {device}"))).ok();
+    let more = format!("{more} --save-every 1");
+    place.run(&line(steps, "whole", whole)).ok();
     let (mut random, mut kills, mut tries) = (Random(3), 0, 0);
     while kills < 20 {
         tries += 1;
@@ -126,18 +127,29 @@ fn killed(device: &str) {
         }
     }
     assert_eq!(kills, 20, "the run ended before it was killed often enough");
-    place.run("train --resume --out parts").ok();
+    let last = place.run("train --resume --json --out parts").ok();
     same(&place, steps);
+    last
 }
 
 #[test]
 fn killed_twenty_times_on_the_emulator() {
-    killed("emulator");
+    killed("--device emulator", "--device emulator");
 }
 
 #[test]
 fn killed_twenty_times_on_the_reference() {
-    killed("reference");
+    killed("--device reference", "--device reference");
+}
+
+/// Programs have the weights as constants, and a process can compile those of two updates. So it
+/// executes itself again all the time, and a kill can fall into that as well.
+#[test]
+fn killed_twenty_times_while_it_restarts_for_its_compiles() {
+    let device = "--pipeline static --device emulator";
+    let last = killed(device, &format!("{device}?budget=15"));
+    let restarts = last.out.matches("compile budget of this process is spent").count();
+    assert!(restarts >= 20, "{restarts} restarts after the last kill");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ferrane_llm::{config, generate, model, tokenizer, weights};
 
+use crate::metrics::Memory;
 use crate::step::StepError;
 use crate::{checkpoint, data, lora, run};
 
@@ -112,6 +113,22 @@ pub enum SessionError {
     /// Adapters cannot be trained with these options or weights.
     #[error(transparent)]
     Lora(#[from] lora::Error),
+    /// The run needs more memory than there is.
+    #[error(
+        "this run needs {:.1} GB at least ({:.1} GB for weights, gradients and moments, {:.1} GB for activations), and \
+         {:.1} GB are available: {}",
+        gb(needed.owned()),
+        gb(needed.weights + needed.gradients + needed.moments),
+        gb(needed.engine.activations),
+        gb(*available),
+        remedy(needed)
+    )]
+    Memory {
+        /// What it needs at least.
+        needed: Box<Memory>,
+        /// Bytes that are available.
+        available: usize,
+    },
     /// Adapters without a model.
     #[error("`lora` {0}: adapters need the weights of a model; give `init`")]
     NoBase(usize),
@@ -121,4 +138,17 @@ pub enum SessionError {
     /// Text generation with the trained model failed.
     #[error(transparent)]
     Generate(#[from] generate::Error),
+}
+
+fn gb(bytes: usize) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// What makes a run smaller, the larger part first.
+fn remedy(needed: &Memory) -> &'static str {
+    if needed.engine.activations > needed.owned() / 2 {
+        "set `recompute` to 1, or give a smaller `seq`"
+    } else {
+        "take a smaller `model`, or train adapters of it (`lora`)"
+    }
 }

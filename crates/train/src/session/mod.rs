@@ -24,11 +24,13 @@
 //! # }
 //! ```
 
+mod dry;
 mod error;
 mod options;
 mod parts;
 mod samples;
 
+pub use dry::DryRun;
 pub use error::SessionError;
 pub use options::{MODEL, SessionOptions};
 
@@ -149,7 +151,7 @@ impl StoredRun {
             }
             _ => kept,
         };
-        let tuned = parts::resumed_adapters(&options, tokenizer.as_ref(), &mut checkpoint)?;
+        let tuned = parts::resumed_adapters(&options, tokenizer.as_ref(), device.is_some(), &mut checkpoint)?;
         let vocab = checkpoint.config.vocab;
         let corpus = parts::corpus_of(&options, tokenizer.as_ref(), vocab, events)?;
         let vocabulary = match &checkpoint.state.compaction {
@@ -207,7 +209,7 @@ impl Session {
             return Err(SessionError::NotAFolder(out.clone()));
         }
         let tokenizer = parts::tokenizer(&options)?;
-        let (config, weights) = parts::model(&options, tokenizer.as_ref())?;
+        let (config, weights) = parts::model(&options, tokenizer.as_ref(), device.is_some())?;
         let tuned = parts::new_adapters(&options, &config, &weights)?;
         let corpus = parts::corpus_of(&options, tokenizer.as_ref(), config.vocab, events)?;
         let vocabulary = match device {
@@ -261,7 +263,7 @@ impl Session {
         let engine: Box<dyn Engine> = match device {
             None => Box::new(ReferenceEngine::new(config.clone())),
             Some(device) => {
-                let pipeline = Pipeline::new(device, shape.clone(), vocabulary, weights)?;
+                let pipeline = Pipeline::recomputing(device, shape.clone(), vocabulary, weights, options.recompute)?;
                 let seconds = pipeline.compile_time().as_secs_f64();
                 let (programs, surface_bytes) = (pipeline.programs(), pipeline.surface_bytes());
                 events(&Event::Compiled { programs, seconds, surface_bytes });

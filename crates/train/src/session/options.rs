@@ -1,5 +1,6 @@
 //! The options of a session.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use ferrane_llm::config::{Config, PRESETS};
@@ -52,6 +53,10 @@ pub struct SessionOptions {
     pub weights: WeightForm,
     /// The kernels of a step on a device. A resumed run may have another pipeline.
     pub pipeline: PipelineKind,
+    /// Number of layers whose activations a device keeps; those of the others are computed again in
+    /// the backward pass ([`crate::step::Pipeline::recomputing`]). `None`: all are kept. Results
+    /// are the same to the bit, and a resumed run may have another number.
+    pub recompute: Option<NonZeroUsize>,
     /// Whether classifier and loss run only over the ids that occur in the data (training-dynamic
     /// §9). The reference always computes all ids, and so does a run that trains adapters, because
     /// the adapters are used with the model's own vocabulary.
@@ -78,6 +83,7 @@ impl Default for SessionOptions {
             residual: Residual::Fp32,
             weights: WeightForm::Packed,
             pipeline: PipelineKind::Dynamic,
+            recompute: None,
             compact: true,
             run: RunOptions::default(),
         }

@@ -14,6 +14,7 @@ use super::{MODEL, SessionError, SessionOptions};
 use crate::checkpoint::{Checkpoint, Disk, create_folders};
 use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
 use crate::lora::{Adapters, Tuning};
+use crate::metrics::Memory;
 use crate::run::Event;
 
 /// Smallest number of entries of a tokenizer that is trained on a text.
@@ -127,8 +128,12 @@ pub fn create_folder(out: &Path) -> Result<(), SessionError> {
     create_folders(&Disk, out).map_err(|source| SessionError::Folder { folder: out.to_path_buf(), source })
 }
 
-/// The configuration and the initial weights of a new run.
-pub fn model(options: &SessionOptions, tokenizer: Option<&Tokenizer>) -> Result<(Config, Weights), SessionError> {
+/// The configuration and the initial weights of a new run, which must fit the memory.
+pub fn model(
+    options: &SessionOptions,
+    tokenizer: Option<&Tokenizer>,
+    on_device: bool,
+) -> Result<(Config, Weights), SessionError> {
     let (mut config, weights) = match &options.init {
         Some(path) => started_from(path, options.model.as_deref(), tokenizer)?,
         None => {
@@ -141,8 +146,35 @@ pub fn model(options: &SessionOptions, tokenizer: Option<&Tokenizer>) -> Result<
     };
     config.max_seq = config.max_seq.max(options.run.seq);
     config.validate()?;
+    let loaded = weights.is_some();
+    check_memory(&config, options, on_device, loaded, ferrane_host::memory::available())?;
     let weights = weights.unwrap_or_else(|| Weights::init(&config, Init::Normal { std: 0.02 }, options.run.seed));
     Ok((config, weights))
+}
+
+/// Checks that `available` bytes are enough for what the run needs at least, of which the weights
+/// may be `loaded` already. An allocation of more than there is succeeds on most systems, which
+/// then end the process when it uses the memory.
+fn check_memory(
+    config: &Config,
+    options: &SessionOptions,
+    on_device: bool,
+    loaded: bool,
+    available: Option<usize>,
+) -> Result<(), SessionError> {
+    let kept = match on_device {
+        true => options.recompute.map_or(config.layers, |layers| layers.get().min(config.layers)),
+        false => 0,
+    };
+    let needed = Memory::least(config, options.run.seq, kept);
+    let needed = if options.lora.is_some() { needed.of_adapters(0, 0) } else { needed };
+    let available = available.map(|bytes| bytes.saturating_add(if loaded { needed.weights } else { 0 }));
+    match available {
+        Some(available) if needed.owned() > available => {
+            Err(SessionError::Memory { needed: Box::new(needed), available })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// New adapters for the weights of a run that trains them.
@@ -163,10 +195,11 @@ pub fn new_adapters(
 pub fn resumed_adapters(
     options: &SessionOptions,
     tokenizer: Option<&Tokenizer>,
+    on_device: bool,
     checkpoint: &mut Checkpoint,
 ) -> Result<Option<(Tuning, Adapters)>, SessionError> {
     let Some(stored) = checkpoint.adapters.take() else { return Ok(None) };
-    (_, checkpoint.weights) = model(options, tokenizer)?;
+    (_, checkpoint.weights) = model(options, tokenizer, on_device)?;
     checkpoint.weights.check(&checkpoint.config)?;
     Ok(Some(Tuning::resume(&checkpoint.config, &mut checkpoint.weights, stored)?))
 }
@@ -189,4 +222,36 @@ fn started_from(
     }
     let weights = Weights::read(&weights, &config).map_err(model::Error::from)?;
     Ok((config, Some(weights)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lora::LoraOptions;
+    use ferrane_llm::config::preset;
+    use std::num::NonZeroUsize;
+
+    #[test]
+    fn a_run_that_needs_more_than_there_is_is_refused_with_a_remedy() {
+        let config = preset("stories110m").unwrap();
+        let mut options = SessionOptions::default();
+        let refused = |options: &SessionOptions, on_device, loaded, available| {
+            check_memory(&config, options, on_device, loaded, Some(available)).err().map(|e| e.to_string())
+        };
+        let state = 16 * config.parameters();
+        // Without a device, only weights, gradients and moments are counted.
+        assert_eq!(refused(&options, false, false, state), None);
+        let text = refused(&options, false, false, state - 1).unwrap();
+        assert!(text.contains("1.8 GB at least") && text.ends_with("(`lora`)"), "{text}");
+        assert_eq!(refused(&options, false, true, state - state / 4), None, "the weights are loaded already");
+        assert!(refused(&options, true, false, state).is_some(), "activations");
+        options.run.seq = 8192;
+        let text = refused(&options, true, false, state + (2 << 30)).unwrap();
+        assert!(text.contains("`recompute`"), "{text}");
+        options.recompute = NonZeroUsize::new(1);
+        assert_eq!(refused(&options, true, false, state + (2 << 30)), None);
+        options.lora = Some(LoraOptions { rank: 4, alpha: 8.0, targets: vec!["q_proj".into()] });
+        assert_eq!(refused(&options, true, false, state / 4 + (2 << 30)), None);
+        assert_eq!(check_memory(&config, &options, true, false, None).ok(), Some(()), "an unknown amount");
+    }
 }

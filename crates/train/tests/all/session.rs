@@ -1,6 +1,7 @@
 //! Sessions: built from options and files, stopped, and resumed from the folder alone.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,6 +38,14 @@ fn place() -> (tempfile::TempDir, SessionOptions) {
 
 fn silent() -> impl FnMut(&Event) {
     |_: &Event| {}
+}
+
+/// The names in a folder, in order.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// Stops the session after `windows` windows.
@@ -116,6 +125,46 @@ fn a_stopped_session_resumes_from_its_folder_to_the_same_bits() {
         let model = Model::open(&out).unwrap();
         assert_eq!(text(&mut model.generator(device.as_ref(), Default::default(), greedy()).unwrap()), own);
     }
+}
+
+/// A dry run reports what the run then takes, and leaves the run's folder alone.
+#[test]
+fn a_dry_run_measures_and_leaves_nothing() {
+    for device in [None, Some(emulator(Numerics::Fast))] {
+        let (folder, mut options) = place();
+        (options.run.steps, options.run.accum, options.run.eval_every) = (9, 2, 4);
+        options.recompute = NonZeroUsize::new(1);
+        let before = names(folder.path());
+        let stop = AtomicBool::new(false);
+        let dry = Session::dry_run(options.clone(), device.as_ref(), &mut silent(), &stop).unwrap().unwrap();
+        let mut after = names(folder.path());
+        after.retain(|name| name != "cache");
+        assert_eq!(after, before, "only the ids of the data remain");
+        let mut events = Vec::new();
+        let mut session = Session::begin(options.clone(), device.as_ref(), &mut |e| events.push(e.clone())).unwrap();
+        let summary = session.run(&mut silent(), &stop).unwrap();
+        let Some(Event::Prepared { active, config, tokens }) =
+            events.iter().find(|e| matches!(e, Event::Prepared { .. }))
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!((dry.parameters, dry.trained, dry.tokens), (config.parameters(), config.parameters(), *tokens));
+        assert_eq!((dry.active, dry.updates, dry.update_tokens), (*active, 9, 2 * options.run.seq as u64));
+        let size: u64 = fs::read_dir(&summary.checkpoint).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
+        // The state in it has numbers of different lengths.
+        assert!(dry.checkpoint_bytes.abs_diff(size) < 1000, "{} and {size}", dry.checkpoint_bytes);
+        assert_eq!(dry.memory.engine.activations, session.memory(None).engine.activations);
+        assert!(dry.micro_step_ms > 0.0 && dry.update_ms > 0.0 && dry.validation_ms > 0.0 && dry.compile_ms == 0.0);
+        let per_update = (2.0 * dry.micro_step_ms + dry.update_ms) / 1e3;
+        assert!((dry.tokens_per_second - dry.update_tokens as f64 / per_update).abs() < 1e-6 * dry.tokens_per_second);
+        // Validations before the first update, after 4, 8 and 9.
+        let windows = options.run.eval_windows as f64;
+        let want = 9.0 * per_update + 4.0 * windows * dry.validation_ms / 1e3 + dry.checkpoint_ms / 1e3;
+        assert!((dry.seconds - want).abs() < 1e-6 * want, "{} and {want}", dry.seconds);
+    }
+    let (_folder, options) = place();
+    let stopped = Session::dry_run(options, None, &mut silent(), &AtomicBool::new(true)).unwrap();
+    assert!(stopped.is_none());
 }
 
 #[test]
