@@ -1,8 +1,11 @@
-//! `ferrane runs`: a table of runs, and what they have in common and what not.
+//! `ferrane runs`: a table of runs, what they have in common and what not, and the removal of their
+//! old checkpoints.
 
-use std::path::Path;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
 use ferrane::diag::printable;
+use ferrane::train::checkpoint::{self, Store};
 use ferrane::train::metrics::{METRICS, plot, read};
 use ferrane::train::watch::{RunStatus, RunSummary, differences, runs};
 use serde_json::{Value, json};
@@ -14,14 +17,11 @@ use crate::{files, out};
 
 /// Lists the runs, compares and draws them.
 pub fn run(args: &Runs) -> Result<()> {
-    let mut found = Vec::new();
-    for folder in &args.folders {
-        let here = runs(folder).map_err(|e| files::failed(folder, e))?;
-        if here.is_empty() {
-            let text = "no run is here; `ferrane train --out` names the folder of a run";
-            return Err(files::failed(folder, text));
-        }
-        found.extend(here);
+    let mut found = list(&args.folders)?;
+    let mut pruned = Vec::new();
+    if let Some(keep) = args.prune.and_then(|keep| NonZeroUsize::new(keep as usize)) {
+        pruned = prune(&found, keep)?;
+        found = list(&args.folders)?;
     }
     if let Some(path) = &args.plot {
         let records = |run: &RunSummary| {
@@ -37,7 +37,16 @@ pub fn run(args: &Runs) -> Result<()> {
     if args.json {
         let differ: serde_json::Map<String, Value> =
             differ.into_iter().map(|(name, values)| (name, values.into())).collect();
-        return out::json(&json!({"runs": found, "differences": differ}));
+        let mut object = json!({"runs": found, "differences": differ});
+        if args.prune.is_some() {
+            object["pruned"] = pruned.into_iter().map(|(run, steps)| json!({"folder": run, "steps": steps})).collect();
+        }
+        return out::json(&object);
+    }
+    for (run, steps) in &pruned {
+        let run = printable(&name(run)).replace('\n', " ");
+        let steps = steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        out::line(format_args!("{run}: checkpoints removed: {steps}"))?;
     }
     let head = ["run", "status", "updates", "tokens", "loss", "validation", "best", "time"];
     let mut rows = vec![head.map(String::from).to_vec()];
@@ -56,6 +65,37 @@ pub fn run(args: &Runs) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The runs in these folders.
+fn list(folders: &[PathBuf]) -> Result<Vec<RunSummary>> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let here = runs(folder).map_err(|e| files::failed(folder, e))?;
+        if here.is_empty() {
+            let text = "no run is here; `ferrane train --out` names the folder of a run";
+            return Err(files::failed(folder, text));
+        }
+        found.extend(here);
+    }
+    Ok(found)
+}
+
+/// Removes old checkpoints of the runs that do not train. Returns the steps of those that are gone,
+/// for each run that had any.
+fn prune(found: &[RunSummary], keep: NonZeroUsize) -> Result<Vec<(PathBuf, Vec<u64>)>> {
+    let mut pruned = Vec::new();
+    for run in found.iter().filter(|run| run.checkpoints.len() > keep.get()) {
+        let store = match Store::open(&run.folder) {
+            Err(checkpoint::Error::Locked(_)) => continue,
+            store => store.map_err(|e| Error::new(e.to_string()))?,
+        };
+        let steps = store.prune(keep).map_err(|e| Error::new(e.to_string()))?;
+        if !steps.is_empty() {
+            pruned.push((run.folder.clone(), steps));
+        }
+    }
+    Ok(pruned)
 }
 
 fn name(folder: &Path) -> String {

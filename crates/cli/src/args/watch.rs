@@ -44,6 +44,7 @@ pub struct Watch {
 Examples:
   ferrane runs                          the runs in the folder runs
   ferrane runs runs/a runs/b --compare  two of them, with the settings in which they differ
+  ferrane runs --prune 1                keep only the newest checkpoint of each run
   ferrane runs --plot losses.svg --over time")]
 pub struct Runs {
     /// Folders of runs, or folders with the folders of runs.
@@ -55,6 +56,10 @@ pub struct Runs {
     /// Draw the losses of all runs: lines for training, points for validation.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Before the list: remove the checkpoints of each run but the newest KEEP, of which one is
+    /// intact. A run that trains keeps all.
+    #[arg(long, value_name = "KEEP", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prune: Option<u32>,
     /// What the plot is drawn over.
     #[arg(long, value_enum, default_value = "tokens", requires = "plot")]
     pub over: LossAxisArg,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::place::{Place, TINY};
+use crate::place::{Place, TINY, wait_for};
 
 #[test]
 fn a_picture_of_a_run_as_text() {
@@ -74,6 +74,27 @@ fn runs_are_listed_and_compared() {
     place.run("runs nothing").refused(1, &["nothing"]);
     std::fs::create_dir(place.path("empty")).unwrap();
     place.run("runs empty").refused(1, &["empty: no run is here", "ferrane train --out"]);
+}
+
+#[test]
+fn old_checkpoints_are_removed_but_not_those_of_a_run_that_trains() {
+    let place = Place::new();
+    let line = "train --model tiny --data text.txt --accum 1 --seq 16 --eval-windows 0 --save-every 2";
+    place.run(&format!("{line} --steps 5 --out runs/done")).ok();
+    let (mut child, mut out) = place.start(&format!("{line} --steps 1000000 --json --out runs/going"));
+    assert!(wait_for(&mut out, "saved", 3));
+    let shown = place.run("runs --prune 1").ok().out;
+    assert!(shown.starts_with("runs/done: checkpoints removed: 4\n"), "{shown}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let found = place.run("runs --prune 1 --json").ok().objects().remove(0);
+    assert_eq!(found["pruned"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["pruned"][0]["folder"], "runs/going");
+    for run in found["runs"].as_array().unwrap() {
+        assert_eq!(run["checkpoints"].as_array().unwrap().len(), 1, "{found}");
+    }
+    place.run("train --resume --steps 6 --out runs/done").ok();
+    assert_eq!(place.run("runs --prune 0").code, Some(2));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use ferrane_host::map::Mapped;
@@ -256,6 +257,21 @@ impl Store {
         self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(step_name(step))))
     }
 
+    /// Removes old checkpoints. The newest intact one stays, with all that are newer and `keep - 1`
+    /// before it; if none is intact, all stay. Returns the steps of the removed ones, in ascending
+    /// order.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn prune(&self, keep: NonZeroUsize) -> Result<Vec<u64>, Error> {
+        let steps = self.steps()?;
+        let is_intact = |step: &u64| intact(&self.root.join(step_name(*step))).is_ok();
+        let Some(newest) = steps.iter().rposition(is_intact) else { return Ok(Vec::new()) };
+        let old = &steps[..(newest + 1).saturating_sub(keep.get())];
+        old.iter().try_for_each(|step| self.remove(&self.root.join(step_name(*step))))?;
+        Ok(old.to_vec())
+    }
+
     /// Loads the newest checkpoint. Damaged ones are renamed to `damaged-…` and reported in
     /// [`Checkpoint::warnings`].
     ///
@@ -294,8 +310,9 @@ impl Store {
     }
 }
 
-/// Reads a checkpoint after checking every file against its hash.
-fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
+/// Checks every file of a checkpoint against its hash. Returns its state, and whether it has
+/// adapters in place of a model.
+fn intact(folder: &Path) -> Result<(State, bool), Error> {
     let path = folder.join(STATE);
     let text = fs::read(&path).map_err(|e| Error::damaged(&path, e.to_string()))?;
     let mut state: State = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e.to_string()))?;
@@ -313,6 +330,12 @@ fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
         };
         verify(&path, digest)?;
     }
+    Ok((state, adapted))
+}
+
+/// Reads a checkpoint after checking every file against its hash.
+fn read(folder: &Path, expected: Option<&Config>) -> Result<Checkpoint, Error> {
+    let (state, adapted) = intact(folder)?;
     let (path, warnings) = (folder.to_path_buf(), Vec::new());
     if adapted {
         let (config, adapters) = adapters::read(folder)?;

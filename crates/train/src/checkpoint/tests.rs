@@ -131,6 +131,29 @@ fn damage_falls_back_and_is_put_aside() {
 }
 
 #[test]
+fn old_checkpoints_are_removed_and_an_intact_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    // A save keeps two; the third is put there by hand.
+    (1..=2).for_each(|step| drop(Model::new(step).save(&store, step).unwrap()));
+    let path = |step: &str| folder.path().join(step);
+    fs::rename(path("step-000001"), path("aside")).unwrap();
+    Model::new(3).save(&store, 3).unwrap();
+    fs::rename(path("aside"), path("step-000001")).unwrap();
+    let prune = |keep| store.prune(NonZeroUsize::new(keep).unwrap()).unwrap();
+    assert_eq!((prune(3), store.steps().unwrap()), (vec![], vec![1, 2, 3]));
+    // The damaged one does not count, and stays where it is.
+    fs::write(path("step-000003").join(MODEL), "cut").unwrap();
+    assert_eq!((prune(1), store.steps().unwrap()), (vec![1], vec![2, 3]));
+    assert_eq!(store.load(None).unwrap().state.step, 2);
+    fs::write(path("step-000002").join(STATE), "{}").unwrap();
+    Model::new(4).save(&store, 4).unwrap();
+    fs::remove_file(path("step-000004").join(OPTIMIZER)).unwrap();
+    assert_eq!((prune(1), store.steps().unwrap()), (vec![], vec![2, 4]), "none is intact");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().flatten().filter(|e| e.file_name() != ".lock").count(), 3);
+}
+
+#[test]
 fn another_model_is_an_error_that_names_the_tensor() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
