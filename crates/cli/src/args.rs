@@ -338,6 +338,10 @@ pub struct Train {
     /// Seed of the initial weights and of the sampler.
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
+    /// Do not train tensors with such names: `embed`, `layers.[0-3].*`, `*.w2`
+    /// (docs/finetuning.md).
+    #[arg(long, value_name = "PATTERN,...", value_delimiter = ',', conflicts_with = "lora")]
+    pub freeze: Vec<String>,
     /// Adapters that are trained instead of the weights.
     #[command(flatten)]
     pub adapters: TrainLora,

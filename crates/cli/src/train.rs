@@ -226,6 +226,9 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     if let Some(vocabulary) = args.vocabulary {
         o.compact = vocabulary == Vocabulary::Compact;
     }
+    if !args.freeze.is_empty() {
+        o.freeze = args.freeze.clone();
+    }
     o.lora = args.adapters.options().or(o.lora);
     o.chat |= args.conversations.chat;
     o.chat_template = args.conversations.chat_template.clone().or(o.chat_template);

@@ -37,7 +37,7 @@ use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::lora::{Adapters, Tuning};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, METRICS, Meter, Record, Sink, Timeline, finite};
-use crate::optim::{self, Gradients, LossScale, Moments, Update};
+use crate::optim::{self, Frozen, Gradients, LossScale, Moments, Update};
 use crate::step::{self, Engine, StepError};
 
 /// The target of the run's log events, which docs/logging.md lists.
@@ -319,6 +319,13 @@ impl Run {
         self
     }
 
+    /// Trains all tensors but these.
+    #[must_use]
+    pub(crate) fn with_frozen(mut self, frozen: Frozen) -> Self {
+        self.gradients = Gradients::without(&self.config, frozen);
+        self
+    }
+
     /// The adapters as of the last update, if these are trained.
     pub fn adapters(&self) -> Option<&Adapters> {
         self.gradients.adapters()
@@ -331,7 +338,7 @@ impl Run {
 
     /// Number of trained values.
     pub fn trained(&self) -> usize {
-        self.adapters().map_or_else(|| self.config.parameters(), Adapters::parameters)
+        self.adapters().map_or_else(|| self.gradients.frozen().trained(&self.config), Adapters::parameters)
     }
 
     /// Records micro-steps until the timeline is full.

@@ -70,6 +70,9 @@ impl Show {
         if let Some(lora) = &self.options.lora {
             self.note(format_args!("lora    rank {lora}; the model's weights are frozen"));
         }
+        if !self.options.freeze.is_empty() {
+            self.note(format_args!("frozen  {}", self.options.freeze.join(", ")));
+        }
         let SessionOptions { data, run, .. } = &self.options;
         let name = |set: &DataSet| match set.weight {
             Some(weight) => format!("{}={weight}", set.path.display()),

@@ -58,10 +58,10 @@ impl Memory {
         parts.iter().map(|part| part.1).fold(0, usize::saturating_add)
     }
 
-    /// The memory of a run that trains `trained` values of adapters and holds `frozen` bytes of
-    /// matrices in addition to the weights.
+    /// The memory of a run that trains `trained` values and holds `frozen` bytes of matrices in
+    /// addition to the weights.
     #[must_use]
-    pub fn of_adapters(self, trained: usize, frozen: usize) -> Memory {
+    pub fn of_trained(self, trained: usize, frozen: usize) -> Memory {
         let values = trained * size_of::<f32>();
         Memory { weights: self.weights + frozen, gradients: values, moments: 2 * values, ..self }
     }

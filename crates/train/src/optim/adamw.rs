@@ -145,7 +145,8 @@ impl AdamW {
 }
 
 impl<'a> Update<'a> {
-    /// Makes the update. Values outside of all shares are updated in pieces of equal size.
+    /// Makes the update. Values outside of all shares are updated in pieces of equal size. Shares
+    /// do not receive the values of frozen tensors.
     ///
     /// # Errors
     /// [`weights::Error::Mismatch`] if weights, gradients or moments do not fit the configuration,
@@ -156,16 +157,21 @@ impl<'a> Update<'a> {
             gradients.sums(config);
         }
         let Some(sums) = gradients.values() else { return Ok(weights) };
-        for part in [&*weights, sums, moments.m(), moments.v()] {
+        for part in [&*weights, moments.m(), moments.v()] {
             part.check(config)?;
         }
+        gradients.check(config)?;
         let (m, v, reached) = moments.open(gradients.reached());
         let constants = Constants::new(&optimizer, lr, factor, count);
         let decayed = optimizer.decayed(lr);
         let mut pieces = Vec::new();
         let (m, v) = (m.tensors_mut(config), v.tensors_mut(config));
         let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(m).zip(v);
-        for (slot, (((w, g), m), v)) in Slot::list(config).into_iter().zip(tensors) {
+        for (index, (slot, (((w, g), m), v))) in Slot::list(config).into_iter().zip(tensors).enumerate() {
+            // Neither decays nor changes: what a share does with its values stays right.
+            if gradients.frozen().contains(index) {
+                continue;
+            }
             let keep = match w.kind {
                 TensorKind::Matrix | TensorKind::Embedding => decayed,
                 TensorKind::Norm | TensorKind::Bias => 1.0,

@@ -10,9 +10,9 @@ use std::ops::Range;
 
 use ferrane_host::pool;
 use ferrane_llm::config::Config;
-use ferrane_llm::weights::{Layer, Slot, Weights};
+use ferrane_llm::weights::{Error, Layer, Part, Slot, Weights};
 
-use super::CHUNK;
+use super::{CHUNK, Frozen};
 use crate::lora::Adapters;
 
 /// A set of rows of the embedding and the classifier, by id.
@@ -94,6 +94,8 @@ pub struct Gradients {
     /// stale then.
     empty: bool,
     reached: RowSet,
+    /// Tensors that are not trained. The values have none of their matrices.
+    frozen: Frozen,
     /// Adapters, which are trained instead of the weights; the values then have no matrices.
     adapters: Option<AdapterGradients>,
 }
@@ -159,13 +161,75 @@ impl Gradients {
 
     /// Empty gradients of a model.
     pub fn new(config: &Config) -> Gradients {
-        Gradients { values: Weights::zeros(config), empty: true, reached: RowSet::none(config.vocab), adapters: None }
+        let (values, reached) = (Weights::zeros(config), RowSet::none(config.vocab));
+        Gradients { values, empty: true, reached, frozen: Frozen::default(), adapters: None }
+    }
+
+    /// Empty gradients of a model whose frozen matrices and tables have none. Norms and biases have
+    /// a gradient in any case, because the backward pass computes it in passing; of frozen ones no
+    /// optimizer reads it.
+    pub fn without(config: &Config, frozen: Frozen) -> Gradients {
+        let mut gradients = Gradients::new(config);
+        let slots = Slot::list(config).into_iter().enumerate().filter(|(index, _)| frozen.contains(*index));
+        for (_, slot) in slots {
+            let Weights { embed, layers, classifier, .. } = &mut gradients.values;
+            let matrix = match slot {
+                Slot::Embed => Some(embed),
+                Slot::Classifier => classifier.as_mut(),
+                Slot::Norm => None,
+                Slot::Layer(index, part) => layers.get_mut(index).and_then(|layer| match part {
+                    Part::Wq => Some(&mut layer.wq),
+                    Part::Wk => Some(&mut layer.wk),
+                    Part::Wv => Some(&mut layer.wv),
+                    Part::Wo => Some(&mut layer.wo),
+                    Part::W1 => Some(&mut layer.w1),
+                    Part::W3 => Some(&mut layer.w3),
+                    Part::W2 => Some(&mut layer.w2),
+                    _ => None,
+                }),
+            };
+            matrix.into_iter().for_each(|matrix| *matrix = Vec::new());
+        }
+        Gradients { frozen, ..gradients }
+    }
+
+    /// The tensors that are not trained.
+    pub fn frozen(&self) -> &Frozen {
+        &self.frozen
+    }
+
+    /// Adds gradients of all tensors to those that are not frozen.
+    pub(crate) fn add(&mut self, config: &Config, whole: &Weights) {
+        let sums = self.sums(config).tensors_mut(config);
+        for (sum, part) in sums.into_iter().zip(whole.tensors(config)) {
+            // Frozen matrices have no values.
+            sum.data.iter_mut().zip(part.data).for_each(|(sum, part)| *sum += part);
+        }
+    }
+
+    /// Checks that every trained tensor has its size, and every frozen one its size or none.
+    pub(super) fn check(&self, config: &Config) -> Result<(), Error> {
+        if self.frozen.is_empty() {
+            return self.values.check(config);
+        }
+        let tensors = self.values.tensors(config);
+        let count = Slot::list(config).len();
+        if tensors.len() != count {
+            return Err(Error::Mismatch { name: "tensors".into(), expected: count, found: tensors.len() });
+        }
+        for (index, tensor) in tensors.into_iter().enumerate() {
+            let (expected, found) = (tensor.shape.iter().product(), tensor.data.len());
+            if found != expected && !(found == 0 && self.frozen.contains(index)) {
+                return Err(Error::Mismatch { name: tensor.name, expected, found });
+            }
+        }
+        Ok(())
     }
 
     /// Gradients with the given values.
     pub fn from_values(config: &Config, values: Weights) -> Gradients {
         let reached = RowSet::not_zero(config, &values);
-        Gradients { values, empty: false, reached, adapters: None }
+        Gradients { values, empty: false, reached, frozen: Frozen::default(), adapters: None }
     }
 
     /// Whether there is no contribution yet.

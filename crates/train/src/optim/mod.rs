@@ -9,6 +9,7 @@
 //! are combined in order.
 
 mod adamw;
+mod frozen;
 mod gradients;
 mod loss_scale;
 mod norm;
@@ -16,6 +17,7 @@ mod schedule;
 mod update;
 
 pub use adamw::AdamW;
+pub use frozen::{FreezeError, Frozen};
 pub use gradients::{Gradients, Moments, RowSet};
 pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};

@@ -45,7 +45,8 @@ impl Norms {
     }
 }
 
-/// Norms of the stored gradients, loss scale included; 0 if they are empty. Squares are summed in
+/// Norms of the stored gradients, loss scale included, without those of frozen tensors; 0 if they
+/// are empty. Squares are summed in
 /// f64, where they cannot overflow, in an order that depends only on shapes and reached rows (the
 /// reference trainer sums in fp32: upstream-defects #10).
 pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
@@ -56,6 +57,9 @@ pub fn norms(config: &Config, gradients: &Gradients) -> Norms {
     let tensors = values.tensors(config);
     let mut pieces: Vec<(usize, &[f32])> = Vec::new();
     for (i, (tensor, slot)) in tensors.iter().zip(Slot::list(config)).enumerate() {
+        if gradients.frozen().contains(i) {
+            continue;
+        }
         if !is_table(slot) {
             pieces.extend(tensor.data.chunks(CHUNK).map(|chunk| (i, chunk)));
             continue;

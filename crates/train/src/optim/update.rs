@@ -16,7 +16,7 @@ pub type RowSink<'a> = Box<dyn FnMut(Slot, usize, &[f32]) + Send + 'a>;
 /// A part of an update that one thread computes in order, and the consumer of its new weights.
 pub struct UpdateShare<'a> {
     /// Ranges of values by tensor. Ranges of a matrix consist of whole rows. Ranges of different
-    /// shares do not overlap.
+    /// shares do not overlap. Those of frozen tensors are left out.
     pub ranges: Vec<(Slot, Range<usize>)>,
     /// Receives the new values in order, some whole rows at a time.
     pub take: RowSink<'a>,

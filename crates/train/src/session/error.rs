@@ -129,6 +129,12 @@ pub enum SessionError {
         /// Bytes that are available.
         available: usize,
     },
+    /// Tensors cannot be frozen.
+    #[error(transparent)]
+    Freeze(#[from] crate::optim::FreezeError),
+    /// Frozen tensors of a run that trains adapters.
+    #[error("`freeze`: a run of adapters (`lora`) trains no tensor of the model; leave one of the two out")]
+    FreezeOfAdapters,
     /// Adapters without a model.
     #[error("`lora` {0}: adapters need the weights of a model; give `init`")]
     NoBase(usize),

@@ -51,6 +51,7 @@ use crate::checkpoint::{self, Checkpoint, State, Store};
 use crate::data::{Corpus, Split};
 use crate::lora::{Adapters, LoraOptions, Tuning};
 use crate::metrics::{Memory, Sink, Timeline};
+use crate::optim::Frozen;
 use crate::run::{self, Control, Event, Run, Summary};
 use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
 
@@ -255,6 +256,10 @@ impl Session {
         if let Some(reason) = beyond {
             return Err(StepError::Shape(reason).into());
         }
+        let frozen = Frozen::matching(config, &options.freeze)?;
+        if !frozen.is_empty() && tuned.is_some() {
+            return Err(SessionError::FreezeOfAdapters);
+        }
         parts::create_folder(&options.run.out)?;
         // Data that are too short are refused before kernels are compiled.
         corpus.windows(Split::TRAIN, options.run.seq)?;
@@ -288,8 +293,10 @@ impl Session {
             let text = samples::writer(tokenizer.clone(), run.state().compaction.clone(), seed);
             run = run.with_samples(text);
         }
-        if let Some((tuning, values)) = tuned {
-            run = run.with_adapters(tuning, values);
+        match tuned {
+            Some((tuning, values)) => run = run.with_adapters(tuning, values),
+            None if !frozen.is_empty() => run = run.with_frozen(frozen),
+            None => {}
         }
         if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !has_tokenizer) {
             keep_tokenizer(tokenizer, &out)?;
@@ -374,8 +381,8 @@ impl Session {
     pub fn memory(&self, peak: Option<usize>) -> Memory {
         let whole = Memory::new(self.config(), self.run.memory(), peak);
         match self.run.frozen_bytes() {
-            Some(frozen) => whole.of_adapters(self.run.trained(), frozen),
-            None => whole,
+            Some(frozen) => whole.of_trained(self.run.trained(), frozen),
+            None => whole.of_trained(self.run.trained(), 0),
         }
     }
 }

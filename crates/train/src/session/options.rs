@@ -26,6 +26,9 @@ pub struct SessionOptions {
     pub init: Option<PathBuf>,
     /// Adapters that are trained instead of the weights of `init`; `None`: all weights are trained.
     pub lora: Option<LoraOptions>,
+    /// Patterns of the names of tensors that are not trained ([`crate::optim::Frozen::matching`]).
+    /// A resumed run may have others.
+    pub freeze: Vec<String>,
     /// Sets of training data ([`crate::data::Corpus::open`]); without one, the embedded corpus of
     /// simple stories.
     #[serde(deserialize_with = "DataSet::deserialize_list")]
@@ -72,6 +75,7 @@ impl Default for SessionOptions {
             model: None,
             init: None,
             lora: None,
+            freeze: Vec::new(),
             data: Vec::new(),
             data_field: FIELD.into(),
             chat: false,

@@ -15,6 +15,7 @@ use crate::checkpoint::{Checkpoint, Disk, create_folders};
 use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
 use crate::lora::{Adapters, Tuning};
 use crate::metrics::Memory;
+use crate::optim::Frozen;
 use crate::run::Event;
 
 /// Smallest number of entries of a tokenizer that is trained on a text.
@@ -167,7 +168,12 @@ fn check_memory(
         false => 0,
     };
     let needed = Memory::least(config, options.run.seq, kept);
-    let needed = if options.lora.is_some() { needed.of_adapters(0, 0) } else { needed };
+    // Of adapters, only that they are small is known here.
+    let trained = match options.lora {
+        Some(_) => 0,
+        None => Frozen::matching(config, &options.freeze)?.trained(config),
+    };
+    let needed = needed.of_trained(trained, 0);
     let available = available.map(|bytes| bytes.saturating_add(if loaded { needed.weights } else { 0 }));
     match available {
         Some(available) if needed.owned() > available => {
@@ -250,6 +256,9 @@ mod tests {
         assert!(text.contains("`recompute`"), "{text}");
         options.recompute = NonZeroUsize::new(1);
         assert_eq!(refused(&options, true, false, state + (2 << 30)), None);
+        options.freeze = vec!["layers.*".into(), "norm".into()];
+        assert_eq!(refused(&options, true, false, state / 2 + (2 << 30)), None, "only the embedding is trained");
+        options.freeze.clear();
         options.lora = Some(LoraOptions { rank: 4, alpha: 8.0, targets: vec!["q_proj".into()] });
         assert_eq!(refused(&options, true, false, state / 4 + (2 << 30)), None);
         assert_eq!(check_memory(&config, &options, true, false, None).ok(), Some(()), "an unknown amount");

@@ -15,8 +15,8 @@ use crate::optim::Gradients;
 #[derive(Debug, Clone)]
 pub struct ReferenceEngine {
     config: Config,
-    /// Gradients of all weights, from which those of adapters follow; allocated with the first
-    /// window of a run that trains adapters.
+    /// Gradients of all weights, from which those of adapters or of some tensors follow; allocated
+    /// with the first window of a run that trains these.
     whole: Option<Weights>,
 }
 
@@ -43,11 +43,17 @@ impl Engine for ReferenceEngine {
         let begun = Instant::now();
         let model = Reference::new(&self.config, weights).map_err(failed)?;
         let scale = f64::from(loss_scale) * (counted(targets) as f64 / targets.len().max(1) as f64);
+        let whole = gradients.frozen().is_empty();
         let loss = match gradients.begin_adapters() {
-            None => model.accumulate(inputs, targets, scale, gradients.sums(&self.config)).map_err(failed)?,
+            None if whole => model.accumulate(inputs, targets, scale, gradients.sums(&self.config)).map_err(failed)?,
+            None => {
+                let whole = zeroed(&mut self.whole, &self.config);
+                let loss = model.accumulate(inputs, targets, scale, whole).map_err(failed)?;
+                gradients.add(&self.config, whole);
+                loss
+            }
             Some((adapters, sums, first)) => {
-                let whole = self.whole.get_or_insert_with(|| Weights::zeros(&self.config));
-                whole.tensors_mut(&self.config).into_iter().for_each(|tensor| tensor.data.fill(0.0));
+                let whole = zeroed(&mut self.whole, &self.config);
                 let loss = model.accumulate(inputs, targets, scale, whole).map_err(failed)?;
                 let project = adapters.project(whole, sums, first);
                 project.map_err(|e| StepError::Shape(e.to_string()))?;
@@ -63,6 +69,13 @@ impl Engine for ReferenceEngine {
         let model = Reference::new(&self.config, weights).map_err(failed)?;
         Ok(model.loss(inputs, targets).map_err(failed)? as f32)
     }
+}
+
+/// Gradients of zero for all weights.
+fn zeroed<'a>(whole: &'a mut Option<Weights>, config: &Config) -> &'a mut Weights {
+    let whole = whole.get_or_insert_with(|| Weights::zeros(config));
+    whole.tensors_mut(config).into_iter().for_each(|tensor| tensor.data.fill(0.0));
+    whole
 }
 
 fn failed(error: Error) -> StepError {

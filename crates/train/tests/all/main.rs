@@ -5,6 +5,7 @@
 
 mod conversations;
 mod data;
+mod freeze;
 mod gradients;
 mod lora;
 #[cfg(feature = "parquet")]
