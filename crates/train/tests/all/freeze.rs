@@ -6,7 +6,8 @@ use ferrane_emulator::Numerics;
 use ferrane_llm::compaction::Compaction;
 use ferrane_llm::config::Config;
 use ferrane_llm::layout::{Residual, Shape};
-use ferrane_llm::weights::Weights;
+use ferrane_llm::weights::{Weights, native};
+use ferrane_train::lora::LoraOptions;
 use ferrane_train::optim::{AdamW, Frozen, Gradients, Moments, Update, norms};
 use ferrane_train::run::{Event, RunOptions};
 use ferrane_train::session::{Session, SessionError, SessionOptions, StoredRun};
@@ -146,4 +147,15 @@ fn a_run_with_frozen_tensors_resumes_to_the_same_bits() {
     }
     let refused = Session::begin(options("refused", &["lm_head"]), None, silent).err().unwrap();
     assert!(matches!(refused, SessionError::Freeze(_)) && !folder.path().join("refused").exists());
+    // A run of adapters has nothing to freeze.
+    let base = folder.path().join("base.safetensors");
+    native::save(&base, &tiny(), &random_weights(&tiny())).unwrap();
+    let adapters = SessionOptions {
+        model: None,
+        init: Some(base),
+        lora: Some(LoraOptions { rank: 2, ..LoraOptions::default() }),
+        ..options("adapters", &["embed"])
+    };
+    let refused = Session::begin(adapters, None, silent).err().unwrap();
+    assert!(matches!(refused, SessionError::FreezeOfAdapters) && !folder.path().join("adapters").exists());
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane_emulator::Numerics;
 use ferrane_llm::config::{Activation, AttentionKind, Config};
+use ferrane_llm::layout::PipelineKind;
 use ferrane_llm::model::Model;
 use ferrane_llm::sample::{Sampler, Sampling};
 use ferrane_train::run::{self, Event, RunOptions};
@@ -162,6 +163,12 @@ fn a_dry_run_measures_and_leaves_nothing() {
         let want = 9.0 * per_update + 4.0 * windows * dry.validation_ms / 1e3 + dry.checkpoint_ms / 1e3;
         assert!((dry.seconds - want).abs() < 1e-6 * want, "{} and {want}", dry.seconds);
     }
+    // With constants, only the first micro-step of an update compiles.
+    let (_folder, mut options) = place();
+    options.pipeline = PipelineKind::Static;
+    let dry = Session::dry_run(options, Some(&emulator(Numerics::Fast)), &mut silent(), &AtomicBool::new(false));
+    let dry = dry.unwrap().unwrap();
+    assert!(dry.compile_ms > 0.0 && dry.micro_step_ms > 0.0 && dry.update_ms > 0.0, "{dry:?}");
     let (_folder, options) = place();
     let stopped = Session::dry_run(options, None, &mut silent(), &AtomicBool::new(true)).unwrap();
     assert!(stopped.is_none());
