@@ -158,9 +158,7 @@ impl Store {
             return Err(error);
         }
         let steps = self.steps()?;
-        for step in &steps[..steps.len().saturating_sub(KEEP)] {
-            self.remove(&self.root.join(step_name(*step)))?;
-        }
+        self.remove_steps(&steps[..steps.len().saturating_sub(KEEP)])?;
         Ok(target)
     }
 
@@ -240,13 +238,15 @@ impl Store {
         self.files.remove_folder(path).map_err(|e| Error::io(path, e))
     }
 
-    /// Renames a checkpoint before its files are removed, so that a partly removed one is never
-    /// treated as a checkpoint.
-    fn remove(&self, path: &Path) -> Result<(), Error> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
-        self.rename(path, &aside)?;
-        self.remove_folder(&aside)
+    /// Removes checkpoints. Each is renamed before its files are removed, so that a partly removed
+    /// one is never treated as a checkpoint.
+    fn remove_steps(&self, steps: &[u64]) -> Result<(), Error> {
+        steps.iter().try_for_each(|step| {
+            let name = step_name(*step);
+            let aside = self.root.join(format!("{TEMPORARY}old-{name}"));
+            self.rename(&self.root.join(name), &aside)?;
+            self.remove_folder(&aside)
+        })
     }
 
     /// Removes all checkpoints, for a run that starts again.
@@ -254,7 +254,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`].
     pub fn discard(&self) -> Result<(), Error> {
-        self.steps()?.into_iter().try_for_each(|step| self.remove(&self.root.join(step_name(step))))
+        self.remove_steps(&self.steps()?)
     }
 
     /// Removes old checkpoints. The newest intact one stays, with all that are newer and `keep - 1`
@@ -268,7 +268,7 @@ impl Store {
         let is_intact = |step: &u64| intact(&self.root.join(step_name(*step))).is_ok();
         let Some(newest) = steps.iter().rposition(is_intact) else { return Ok(Vec::new()) };
         let old = &steps[..(newest + 1).saturating_sub(keep.get())];
-        old.iter().try_for_each(|step| self.remove(&self.root.join(step_name(*step))))?;
+        self.remove_steps(old)?;
         Ok(old.to_vec())
     }
 
@@ -397,6 +397,12 @@ impl Write for Hashing<'_> {
 
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Size of the files directly in a folder, in bytes; 0 if it cannot be read.
+pub(crate) fn folder_size(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
 fn entries(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {

@@ -1,9 +1,8 @@
 //! What a run would take, measured without making it.
 
-use std::path::Path;
+use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use std::{fmt, fs};
 
 use ferrane_device::Device;
 use ferrane_host::memory::peak_resident;
@@ -11,6 +10,7 @@ use ferrane_llm::layout::Shape;
 use serde::Serialize;
 
 use super::{Session, SessionError, SessionOptions};
+use crate::checkpoint::folder_size;
 use crate::data::Split;
 use crate::metrics::{Memory, PartTimes};
 use crate::run::{Event, RunOptions};
@@ -241,10 +241,4 @@ impl Times {
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     if count == 0.0 { 0.0 } else { sum / count }
-}
-
-/// Bytes of the files in a folder, whose folders are not entered.
-fn folder_size(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(|file| file.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
 }

@@ -380,10 +380,7 @@ impl Session {
     /// system reports it.
     pub fn memory(&self, peak: Option<usize>) -> Memory {
         let whole = Memory::new(self.config(), self.run.memory(), peak);
-        match self.run.frozen_bytes() {
-            Some(frozen) => whole.of_trained(self.run.trained(), frozen),
-            None => whole.of_trained(self.run.trained(), 0),
-        }
+        whole.of_trained(self.run.trained(), self.run.frozen_bytes().unwrap_or(0))
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::page::stored;
 use super::{RunView, Tail};
-use crate::checkpoint::LOCK;
+use crate::checkpoint::{LOCK, folder_size};
 use crate::metrics::METRICS;
 
 /// Settings that say where a run is, not what it does.
@@ -108,7 +108,7 @@ impl RunSummary {
             validation: view.validation.last().map(|(_, loss)| loss).or(state["validation"][1].as_f64()),
             best_validation: view.best_validation().map(|(_, loss)| loss).or(state["validation"][1].as_f64()),
             seconds: state["seconds"].as_f64(),
-            checkpoint_bytes: checkpoints.iter().map(|step| size(&folder.join(step_name(*step)))).sum(),
+            checkpoint_bytes: checkpoints.iter().map(|step| folder_size(&folder.join(step_name(*step)))).sum(),
             checkpoints,
             last_record_ms: last_record_ms.map(|time| time.as_millis() as u64),
             settings,
@@ -153,17 +153,6 @@ fn is_locked(path: &Path) -> bool {
             false
         }
     }
-}
-
-/// Size of the files directly in a folder, in bytes; 0 if it cannot be read.
-fn size(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.metadata().ok())
-        .filter(|found| found.is_file())
-        .map(|found| found.len())
-        .sum()
 }
 
 #[cfg(test)]
