@@ -354,6 +354,11 @@ impl Run {
         self.engine.memory()
     }
 
+    /// How long the programs that have the current weights as constants took to compile.
+    pub(crate) fn compile_time(&self) -> Duration {
+        self.engine.compile_time()
+    }
+
     /// Sizes and options of the model.
     pub fn config(&self) -> &Config {
         &self.config

@@ -1,7 +1,7 @@
 //! What a run would take, measured without making it.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ferrane_device::Device;
@@ -137,15 +137,17 @@ impl Session {
         let available = ferrane_host::memory::available();
         let scratch = tempfile::tempdir().map_err(|source| SessionError::Io { file: std::env::temp_dir(), source })?;
         // Programs with the weights as constants are compiled for each update, and an engine's
-        // budget may not allow a second one.
+        // budget may not allow a second compile. So there is one update, of two micro-steps, with
+        // the validation before it instead of after it.
         let constants = options.pipeline.has_constants();
         let (steps, accum) = if constants { (1, 2) } else { (UPDATES, 1) };
+        let eval_every = if constants { u64::MAX } else { 0 };
         let run = RunOptions {
             steps,
             accum,
             batch: 1,
             warmup: wanted.warmup.min(steps),
-            eval_every: 0,
+            eval_every,
             eval_windows: wanted.eval_windows.min(WINDOWS),
             sample_every: 0,
             save_every: 0,
@@ -155,23 +157,26 @@ impl Session {
         };
         let mut session = Session::begin(SessionOptions { run, ..options }, device, events)?;
         let mut times = Times::default();
+        let enough = AtomicBool::new(stop.load(Ordering::Relaxed));
         let summary = session.run(
             &mut |event| {
                 times.event(event);
                 events(event);
+                let last = matches!(event, Event::Window { done, of, .. } if constants && done == of);
+                enough.fetch_or(last || stop.load(Ordering::Relaxed), Ordering::Relaxed);
             },
-            stop,
+            &enough,
         )?;
-        if summary.stopped {
+        let efficiency = &summary.efficiency;
+        if efficiency.updates < steps || (summary.stopped && !constants) {
             return Ok(None);
         }
         let windows = session.run.validation_windows(wanted.eval_windows);
-        // The run ended with one validation.
         let validated = windows.clamp(1, WINDOWS);
-        let validation = summary.efficiency.validation / validated as f64;
+        let validation = efficiency.validation / validated as f64;
         let micro = times.micro_step();
-        let update = times.of(|t| t.optimizer);
-        let compile = if constants { times.of(|t| t.compile) } else { 0.0 };
+        let update = if constants { efficiency.optimizer } else { times.of(|t| t.optimizer) };
+        let compile = session.run.compile_time().as_secs_f64();
         let per_update = wanted.accum as f64 * wanted.batch as f64 * micro + update + compile;
         let repeats = |every: u64| wanted.steps.saturating_sub(1).checked_div(every).unwrap_or(0);
         // With an interval, also one before the first update; one at the end in any case.
@@ -191,12 +196,12 @@ impl Session {
             update_ms: 1e3 * update,
             compile_ms: 1e3 * compile,
             validation_ms: 1e3 * validation,
-            checkpoint_ms: 1e3 * summary.efficiency.checkpoints,
+            checkpoint_ms: 1e3 * efficiency.checkpoints,
             checkpoint_bytes: folder_size(&summary.checkpoint),
             tokens_per_second: update_tokens as f64 / per_update,
             seconds: updates * per_update
                 + validations as f64 * windows as f64 * validation
-                + saves as f64 * summary.efficiency.checkpoints,
+                + saves as f64 * efficiency.checkpoints,
             memory: session.memory(peak_resident()),
             available,
             shape: session.shape.clone(),
@@ -232,7 +237,7 @@ impl Times {
         mean(self.parts.iter().skip(usize::from(self.parts.len() > 1)).map(part)) / 1e3
     }
 
-    /// The mean seconds of a micro-step without the first one, which alone compiles.
+    /// The mean seconds of a micro-step without the first one.
     fn micro_step(&self) -> f64 {
         mean(self.micro_steps.iter().skip(1).copied())
     }

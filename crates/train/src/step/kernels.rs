@@ -12,6 +12,7 @@
 //! compiles are not retried, because they would fail in the same way.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, ProgramSource, Surface, WriteAccess};
 use ferrane_host::f16;
@@ -53,6 +54,8 @@ pub struct Kernels {
     /// Digest of the weights that the programs have as constants; `None` if an update has changed
     /// the weights since.
     constants: Option<u64>,
+    /// How long these programs took to compile.
+    compile_time: Duration,
     /// Remarks about successful retries that were not returned yet.
     repeated: Mutex<Vec<String>>,
 }
@@ -93,6 +96,7 @@ impl Kernels {
             layers: Vec::new(),
             shared: Vec::new(),
             constants: None,
+            compile_time: Duration::ZERO,
             repeated: Mutex::default(),
         };
         made.layers.resize_with(shape.config.layers, Vec::new);
@@ -139,6 +143,7 @@ impl Kernels {
             let (found, wanted) = (weights.layers.len(), self.layers.len());
             return Err(StepError::Shape(format!("{found} layers of weights for a model of {wanted}")));
         }
+        let begun = Instant::now();
         for (index, layer) in weights.layers.iter().enumerate() {
             let (executable, layout) = self.load(kernel, Some(layer))?;
             let inputs = match self.kernels.iter().find(|k| k.layout.kernel == kernel) {
@@ -154,6 +159,7 @@ impl Kernels {
             };
             self.layers[index].push(BoundKernel { kernel, executable, inputs });
         }
+        self.compile_time += begun.elapsed();
         Ok(())
     }
 
@@ -199,6 +205,7 @@ impl Kernels {
             let source = ferrane_device::Error::new(ErrorKind::CompileBudget, text);
             return Err(StepError::Device { kernel: self.shape.pipeline.name().to_string(), source });
         }
+        self.compile_time = Duration::ZERO;
         for kernel in kernels {
             self.compile_layers(kernel, weights)?;
         }
@@ -209,6 +216,11 @@ impl Kernels {
     /// Takes the remarks about successful retries since the last call.
     pub fn repeated(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.repeated))
+    }
+
+    /// How long the programs took to compile that have the current weights as constants.
+    pub fn compile_time(&self) -> Duration {
+        self.compile_time
     }
 
     /// Number of loaded programs.

@@ -120,6 +120,12 @@ pub trait Engine: Send {
         None
     }
 
+    /// How long the programs that have the current weights as constants took to compile; zero if
+    /// there are none.
+    fn compile_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Memory of the engine, in bytes by kind.
     fn memory(&self) -> EngineMemory {
         EngineMemory::default()

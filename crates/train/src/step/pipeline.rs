@@ -510,6 +510,10 @@ impl Engine for Pipeline {
         Some(&self.vocabulary)
     }
 
+    fn compile_time(&self) -> Duration {
+        self.kernels.compile_time()
+    }
+
     fn memory(&self) -> EngineMemory {
         let saved: usize = self.saved.iter().map(Saved::bytes).sum();
         let forward = &self.forward;

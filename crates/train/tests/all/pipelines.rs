@@ -18,13 +18,13 @@ use ferrane_train::step::{Engine, Pipeline, StepError};
 use crate::run::{ids, options, random_weights, tiny, train, window};
 
 /// Programs of the tiny model: five for each of its two layers, and one that both share.
-const PROGRAMS: usize = 11;
+pub const PROGRAMS: usize = 11;
 /// Those that an update compiles again.
 const AGAIN: usize = 10;
 
 /// A device as a new process opens it, with a budget if there is one, and the counts of the
 /// process.
-fn process(budget: Option<usize>) -> (Device, ProcessCounts) {
+pub fn process(budget: Option<usize>) -> (Device, ProcessCounts) {
     let mut options = EmulatorOptions::default();
     options.process = ProcessCounts::default();
     if let Some(budget) = budget {

@@ -14,6 +14,7 @@ use ferrane_train::run::{self, Event, RunOptions};
 use ferrane_train::session::{Session, SessionError, SessionOptions, StoredRun};
 
 use crate::gradients::emulator;
+use crate::pipelines;
 use crate::run::tiny;
 
 /// A folder with the configuration of a tiny model and a text of 200 sentences.
@@ -163,12 +164,15 @@ fn a_dry_run_measures_and_leaves_nothing() {
         let want = 9.0 * per_update + 4.0 * windows * dry.validation_ms / 1e3 + dry.checkpoint_ms / 1e3;
         assert!((dry.seconds - want).abs() < 1e-6 * want, "{} and {want}", dry.seconds);
     }
-    // With constants, only the first micro-step of an update compiles.
+    // With constants, one set of programs suffices, and its compiles are timed: eleven programs
+    // take more than 10 us on any computer.
     let (_folder, mut options) = place();
     options.pipeline = PipelineKind::Static;
-    let dry = Session::dry_run(options, Some(&emulator(Numerics::Fast)), &mut silent(), &AtomicBool::new(false));
-    let dry = dry.unwrap().unwrap();
-    assert!(dry.compile_ms > 0.0 && dry.micro_step_ms > 0.0 && dry.update_ms > 0.0, "{dry:?}");
+    let (device, process) = pipelines::process(Some(pipelines::PROGRAMS));
+    let dry = Session::dry_run(options, Some(&device), &mut silent(), &AtomicBool::new(false)).unwrap().unwrap();
+    assert!(dry.compile_ms > 0.01 && dry.micro_step_ms > 0.0 && dry.update_ms > 0.0, "{dry:?}");
+    assert!(dry.validation_ms > 0.0 && dry.checkpoint_bytes > 0, "{dry:?}");
+    assert_eq!(process.compiles(), pipelines::PROGRAMS);
     let (_folder, options) = place();
     let stopped = Session::dry_run(options, None, &mut silent(), &AtomicBool::new(true)).unwrap();
     assert!(stopped.is_none());
