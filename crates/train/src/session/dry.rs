@@ -176,7 +176,7 @@ impl Session {
         let validation = efficiency.validation / validated as f64;
         let micro = times.micro_step();
         let update = if constants { efficiency.optimizer } else { times.of(|t| t.optimizer) };
-        let compile = session.run.compile_time().as_secs_f64();
+        let compile = session.run.constants_time().as_secs_f64();
         let per_update = wanted.accum as f64 * wanted.batch as f64 * micro + update + compile;
         let repeats = |every: u64| wanted.steps.saturating_sub(1).checked_div(every).unwrap_or(0);
         // With an interval, also one before the first update; one at the end in any case.

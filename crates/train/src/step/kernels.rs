@@ -55,7 +55,7 @@ pub struct Kernels {
     /// the weights since.
     constants: Option<u64>,
     /// How long these programs took to compile.
-    compile_time: Duration,
+    constants_time: Duration,
     /// Remarks about successful retries that were not returned yet.
     repeated: Mutex<Vec<String>>,
 }
@@ -96,7 +96,7 @@ impl Kernels {
             layers: Vec::new(),
             shared: Vec::new(),
             constants: None,
-            compile_time: Duration::ZERO,
+            constants_time: Duration::ZERO,
             repeated: Mutex::default(),
         };
         made.layers.resize_with(shape.config.layers, Vec::new);
@@ -159,7 +159,7 @@ impl Kernels {
             };
             self.layers[index].push(BoundKernel { kernel, executable, inputs });
         }
-        self.compile_time += begun.elapsed();
+        self.constants_time += begun.elapsed();
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Kernels {
             let source = ferrane_device::Error::new(ErrorKind::CompileBudget, text);
             return Err(StepError::Device { kernel: self.shape.pipeline.name().to_string(), source });
         }
-        self.compile_time = Duration::ZERO;
+        self.constants_time = Duration::ZERO;
         for kernel in kernels {
             self.compile_layers(kernel, weights)?;
         }
@@ -219,8 +219,8 @@ impl Kernels {
     }
 
     /// How long the programs took to compile that have the current weights as constants.
-    pub fn compile_time(&self) -> Duration {
-        self.compile_time
+    pub fn constants_time(&self) -> Duration {
+        self.constants_time
     }
 
     /// Number of loaded programs.

@@ -122,7 +122,7 @@ pub trait Engine: Send {
 
     /// How long the programs that have the current weights as constants took to compile; zero if
     /// there are none.
-    fn compile_time(&self) -> Duration {
+    fn constants_time(&self) -> Duration {
         Duration::ZERO
     }
 

@@ -510,8 +510,8 @@ impl Engine for Pipeline {
         Some(&self.vocabulary)
     }
 
-    fn compile_time(&self) -> Duration {
-        self.kernels.compile_time()
+    fn constants_time(&self) -> Duration {
+        self.kernels.constants_time()
     }
 
     fn memory(&self) -> EngineMemory {
