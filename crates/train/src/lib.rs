@@ -13,6 +13,7 @@
 //! | [`lora`] | adapters, which are trained instead of the weights |
 //! | [`checkpoint`] | the state of a run on disk, written so that a crash loses nothing |
 //! | [`metrics`] | a record for each update, the plot of the loss, the timeline |
+//! | [`ranks`] | training in several processes |
 //! | [`run`] | the loop over all of these |
 //! | [`watch`] | a run as its metrics show it, for a dashboard |
 //! | [`session`] | builds a run from its options; start here |
@@ -50,6 +51,7 @@ pub mod data;
 pub mod lora;
 pub mod metrics;
 pub mod optim;
+pub mod ranks;
 pub mod run;
 pub mod session;
 pub mod step;

@@ -10,12 +10,14 @@
 //!
 //! A non-finite loss or gradient skips its update: gradients are discarded, weights and moments do
 //! not change, and the loss scale is halved. The skip is counted and emitted. The remaining
-//! micro-steps of that update are not computed.
+//! micro-steps of that update are not computed, or, if other ranks have computed them, count as
+//! not drawn.
 
 mod control;
 mod event;
 mod options;
 mod report;
+mod window;
 
 use options::changes;
 
@@ -25,7 +27,7 @@ pub use event::{Event, Summary};
 pub use options::{Change, RunOptions};
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ferrane_llm::compaction::Compaction;
@@ -38,6 +40,7 @@ use crate::lora::{Adapters, Tuning};
 use crate::metrics::timeline::{SpanKind, Tracer};
 use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, METRICS, Meter, Record, Sink, Timeline, finite};
 use crate::optim::{self, Frozen, Gradients, LossScale, Moments, Update};
+use crate::ranks::{RankError, Ranks};
 use crate::step::{self, Engine, StepError};
 
 /// The target of the run's log events, which docs/logging.md lists.
@@ -46,9 +49,6 @@ const TARGET: &str = "ferrane::train";
 /// Number of consecutive skipped updates after which a run ends: the loss scale is then so small
 /// that it cannot be the cause.
 const GIVE_UP: u64 = 40;
-
-/// Number of windows in a row without a target that counts, after which a run ends.
-const DRAWS: usize = 10_000;
 
 /// Why a run cannot begin or continue.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +103,9 @@ pub enum Error {
     /// Adapters cannot be trained with these options or weights.
     #[error(transparent)]
     Lora(#[from] crate::lora::Error),
+    /// The ranks of the run cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     /// The engine failed in a micro-step or an update.
     #[error(transparent)]
     Step(#[from] StepError),
@@ -148,6 +151,13 @@ pub struct Run {
     sinks: Vec<Box<dyn Sink + Send>>,
     /// Writes samples; `None` without a tokenizer.
     text: Option<SampleText>,
+    ranks: Ranks,
+    /// Sums of groups after the first one of this rank.
+    partial: Vec<Gradients>,
+    /// Seconds in which each rank computed its windows of the last update; none without others.
+    rank_seconds: Vec<f64>,
+    /// Whether all ranks are to stop; false without other ranks, where the stop flag decides.
+    agreed_stop: bool,
     /// A sample for the next record.
     sampled: Option<String>,
     meter: Meter,
@@ -155,17 +165,6 @@ pub struct Run {
     since: (Instant, f64),
     /// Sum of all pauses since then.
     paused: Duration,
-}
-
-/// Totals over the windows of an update.
-struct Window {
-    /// Sum of the finite losses, each times its share of counted targets.
-    loss: f64,
-    /// Sum of these shares, which are 1 for windows whose targets all count.
-    accumulated: f64,
-    tokens: u64,
-    finite: bool,
-    max_dy: f32,
 }
 
 /// The result of a validation.
@@ -189,10 +188,26 @@ impl Run {
         corpus: impl Into<Corpus>,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
+        Run::new_with(Ranks::default(), options, config, weights, corpus.into(), engine)
+    }
+
+    /// Like [`Run::new`], as one of several ranks, which all begin with the same weights.
+    ///
+    /// # Errors
+    /// As [`Run::new`]. Ranks that do not fit each other are found by [`Run::run`].
+    pub fn new_with(
+        ranks: Ranks,
+        options: RunOptions,
+        config: Config,
+        weights: Weights,
+        corpus: Corpus,
+        engine: Box<dyn Engine>,
+    ) -> Result<Self, Error> {
         options.check()?;
-        let corpus = corpus.into();
-        let store = Store::open(&options.out)?;
-        if let Some(step) = store.steps()?.last().copied() {
+        let store = if ranks.is_first() { Store::open(&options.out)? } else { Store::shared(&options.out) };
+        if ranks.is_first()
+            && let Some(step) = store.steps()?.last().copied()
+        {
             return Err(Error::Exists { folder: options.out, step });
         }
         let sampler = Sampler::new(options.seed);
@@ -215,7 +230,7 @@ impl Run {
             files: Default::default(),
         };
         let moments = Moments::zeros(&config);
-        Run::build(options, config, weights, moments, state, store, corpus, engine)
+        Run::build(ranks, options, config, weights, moments, state, store, corpus, engine)
     }
 
     /// Continues from a checkpoint that `store` loaded.
@@ -229,8 +244,22 @@ impl Run {
         corpus: impl Into<Corpus>,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
+        Run::resume_with(Ranks::default(), options, store, checkpoint, corpus.into(), engine)
+    }
+
+    /// Like [`Run::resume`], as one of several ranks, which all loaded the same checkpoint.
+    ///
+    /// # Errors
+    /// As [`Run::resume`]. Ranks that do not fit each other are found by [`Run::run`].
+    pub(crate) fn resume_with(
+        ranks: Ranks,
+        options: RunOptions,
+        store: Store,
+        checkpoint: Checkpoint,
+        corpus: Corpus,
+        engine: Box<dyn Engine>,
+    ) -> Result<Self, Error> {
         options.check()?;
-        let corpus = corpus.into();
         let Checkpoint { path, config, weights, moments, state, warnings, adapters: _ } = checkpoint;
         let found = hex(&corpus);
         if found != state.data {
@@ -239,11 +268,12 @@ impl Run {
         }
         let changes = changes(&serde_json::to_value(&options).unwrap_or_default(), &state.options);
         let saved = Some((state.step, path));
-        let run = Run::build(options, config, weights, moments, state, store, corpus, engine)?;
+        let run = Run::build(ranks, options, config, weights, moments, state, store, corpus, engine)?;
         Ok(Run { changes, warnings, saved, ..run })
     }
 
     fn build(
+        ranks: Ranks,
         options: RunOptions,
         config: Config,
         weights: Weights,
@@ -256,13 +286,10 @@ impl Run {
         config.validate().map_err(weights::Error::from)?;
         weights.check(&config)?;
         let windows = corpus.windows(Split::TRAIN, options.seq)?;
-        let path = store.root().join(METRICS);
-        let lines = match state.step {
-            0 => JsonLines::create(&path),
-            // A pending record is written after its validation.
-            step => JsonLines::resume(&path, step - u64::from(state.pending.is_some())),
+        let lines = match ranks.is_first() {
+            true => Some(lines(&store, &state)?),
+            false => None,
         };
-        let lines = Some(lines.map_err(|source| Error::Io { path, source })?);
         state.options = serde_json::to_value(&options).unwrap_or_default();
         state.compaction = engine.vocabulary().filter(|v| !v.is_identity()).cloned();
         let vocabulary = engine.vocabulary().map_or(config.vocab, Compaction::len);
@@ -276,6 +303,10 @@ impl Run {
             sinks: Vec::new(),
             text: None,
             sampled: None,
+            ranks,
+            partial: Vec::new(),
+            rank_seconds: Vec::new(),
+            agreed_stop: false,
             gradients: Gradients::new(&config),
             sampler: Sampler::from_state(&state.sampler),
             last_loss: None,
@@ -355,8 +386,8 @@ impl Run {
     }
 
     /// How long the programs that have the current weights as constants took to compile.
-    pub(crate) fn compile_time(&self) -> Duration {
-        self.engine.compile_time()
+    pub(crate) fn constants_time(&self) -> Duration {
+        self.engine.constants_time()
     }
 
     /// Sizes and options of the model.
@@ -418,9 +449,13 @@ impl Run {
         let stopped = result?;
         self.save(events)?;
         self.efficiency.wall += begun.elapsed().as_secs_f64();
-        self.report(events);
+        if self.ranks.is_first() {
+            self.report(events);
+        }
         if !stopped {
-            self.plot(events);
+            if self.ranks.is_first() {
+                self.plot(events);
+            }
         } else {
             events(&Event::Stopped { step: self.state.step, folder: self.options.out.clone() });
         }
@@ -446,6 +481,7 @@ impl Run {
         before: f64,
         first: u64,
     ) -> Result<bool, Error> {
+        self.agree(stop)?;
         self.engine.stage(&self.weights)?;
         self.remark(events);
         if self.state.step == 0 && self.options.eval_every > 0 {
@@ -453,7 +489,7 @@ impl Run {
         }
         let mut last_save = Instant::now();
         while self.state.pending.is_some() || self.state.step < self.options.steps {
-            if stop.load(Ordering::Relaxed) {
+            if self.stopping(stop) {
                 return Ok(true);
             }
             let mut record = match self.state.pending.clone() {
@@ -473,7 +509,7 @@ impl Run {
                 }
                 self.state.pending = None;
             }
-            if due(self.options.sample_every) {
+            if self.ranks.is_first() && due(self.options.sample_every) {
                 self.sample(events);
             }
             self.write_record(&mut record, events);
@@ -490,7 +526,7 @@ impl Run {
             }
             let minutes = self.options.save_minutes;
             let time = minutes > 0.0 && last_save.elapsed().as_secs_f64() >= 60.0 * minutes;
-            if !last && (due(self.options.save_every) || time) {
+            if self.ranks.is_first() && !last && (due(self.options.save_every) || time) {
                 self.state.seconds = before + begun.elapsed().as_secs_f64();
                 self.save_or_warn(events);
                 last_save = Instant::now();
@@ -503,7 +539,7 @@ impl Run {
     fn update(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Option<Record>, Error> {
         let (begun, paused) = (Instant::now(), self.paused);
         let scale = self.state.loss_scale.scale();
-        let Some(window) = self.window(scale, events, stop)? else {
+        let Some(window) = self.windows(scale, events, stop)? else {
             self.rewind();
             return Ok(None);
         };
@@ -564,78 +600,41 @@ impl Run {
         }))
     }
 
-    /// Runs the micro-steps of an update, up to the first that is not finite; `None` if stopped
-    /// before the last.
-    fn window(
-        &mut self,
-        scale: f32,
-        events: &mut dyn FnMut(&Event),
-        stop: &AtomicBool,
-    ) -> Result<Option<Window>, Error> {
-        let (of, seq) = (self.options.accum * self.options.batch, self.options.seq);
-        let mut window = Window { loss: 0.0, accumulated: 0.0, tokens: 0, finite: true, max_dy: 0.0 };
-        for done in 1..=of {
-            self.attend(events, stop);
-            let begun = Instant::now();
-            let (inputs, targets) = self.draw(seq)?;
-            let found = self.engine.micro_step(&self.weights, &mut self.gradients, &inputs, &targets, scale)?;
-            self.remark(events);
-            self.efficiency.micro_step(&found.parts, begun.elapsed(), seq);
-            window.tokens += seq as u64;
-            // Unlike `f32::max`, this propagates NaN.
-            window.max_dy = if found.max_dy <= window.max_dy { window.max_dy } else { found.max_dy };
-            events(&Event::Window { done, of, loss: finite(f64::from(found.loss)) });
-            if !found.finite || !found.loss.is_finite() {
-                window.finite = false;
-                break;
-            }
-            let share = step::counted(&targets) as f64 / seq as f64;
-            window.loss += share * f64::from(found.loss);
-            window.accumulated += share;
-            if done < of && stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(window))
-    }
-
     /// Rewinds to the state before the current update.
     fn rewind(&mut self) {
         self.gradients.clear();
         self.sampler = Sampler::from_state(&self.state.sampler);
     }
 
-    /// Draws windows until one has a target that counts; returns its inputs and targets.
-    fn draw(&mut self, seq: usize) -> Result<(Vec<u32>, Vec<u32>), Error> {
-        for _ in 0..DRAWS {
-            let (inputs, targets) = self.corpus.sample(self.sampler.draw(&self.windows), seq)?;
-            if step::counted(&targets) > 0 {
-                return Ok((inputs, targets));
-            }
-        }
-        Err(data::Error::NothingCounts { draws: DRAWS }.into())
-    }
-
     /// Computes the mean loss over evenly spaced windows of the validation part.
     fn validate(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Validation, Error> {
         let (begun, seq) = (Instant::now(), self.options.seq);
+        self.compare_weights()?;
         let starts = self.windows.validation(self.options.eval_windows);
         if starts.is_empty() {
             return Ok(Validation::Done(None));
         }
-        let (mut sum, mut windows) = (0.0, 0.0);
-        for start in &starts {
-            if stop.load(Ordering::Relaxed) {
+        // Ranks take turns, and each has some of the losses, by the index of the window.
+        let mut losses = Vec::new();
+        for start in starts.iter().skip(self.ranks.rank()).step_by(self.ranks.size()) {
+            if self.stopping(stop) {
                 return Ok(Validation::Stopped);
             }
             let (inputs, targets) = self.corpus.sample(*start, seq)?;
             let share = step::counted(&targets) as f64 / seq as f64;
-            if share == 0.0 {
-                continue;
-            }
-            sum += share * f64::from(self.engine.loss(&self.weights, &inputs, &targets)?);
-            windows += share;
+            let loss = match share > 0.0 {
+                true => share * f64::from(self.engine.loss(&self.weights, &inputs, &targets)?),
+                false => 0.0,
+            };
+            losses.push((share, loss.to_bits()));
             self.remark(events);
+        }
+        let losses = self.ranks.exchange(losses)?;
+        let (mut sum, mut windows) = (0.0, 0.0);
+        for index in 0..starts.len() {
+            let (rank, at) = (index % losses.len(), index / losses.len());
+            let Some((share, loss)) = losses[rank].get(at) else { continue };
+            (sum, windows) = (sum + f64::from_bits(*loss), windows + share);
         }
         self.efficiency.validation += begun.elapsed().as_secs_f64();
         if windows == 0.0 {
@@ -664,6 +663,9 @@ impl Run {
         if self.saved.as_ref().is_some_and(|s| s.0 == step) {
             return Ok(());
         }
+        if !self.ranks.is_first() {
+            return Ok(());
+        }
         let begun = Instant::now();
         let _span = tracing::info_span!(target: TARGET, "checkpoint", step).entered();
         let Run { config, weights, moments, state, tuning, gradients, .. } = &*self;
@@ -675,6 +677,17 @@ impl Run {
         self.emit(&Event::Saved { path, step }, events);
         Ok(())
     }
+}
+
+/// Opens `metrics.jsonl` of a run in this state.
+fn lines(store: &Store, state: &State) -> Result<JsonLines, Error> {
+    let path = store.root().join(METRICS);
+    let lines = match state.step {
+        0 => JsonLines::create(&path),
+        // A pending record is written after its validation.
+        step => JsonLines::resume(&path, step - u64::from(state.pending.is_some())),
+    };
+    lines.map_err(|source| Error::Io { path, source })
 }
 
 fn hex(corpus: &Corpus) -> String {

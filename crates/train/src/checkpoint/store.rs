@@ -78,6 +78,8 @@ pub struct Store {
     files: Box<dyn Files>,
     /// Unlocked on drop, and by the system when the process ends.
     lock: Option<File>,
+    /// Another process writes here.
+    shared: bool,
 }
 
 impl Drop for Store {
@@ -118,7 +120,13 @@ impl Store {
                 files.remove_folder(&path).map_err(|e| Error::io(&path, e))?;
             }
         }
-        Ok(Store { root: root.to_path_buf(), files, lock })
+        Ok(Store { root: root.to_path_buf(), files, lock, shared: false })
+    }
+
+    /// The folder of a run that another process writes in. It is not locked, not created and not
+    /// tidied up, and this process must not save in it.
+    pub(crate) fn shared(root: &Path) -> Store {
+        Store { root: root.to_path_buf(), files: Box::new(Disk), lock: None, shared: true }
     }
 
     /// Path of the run's folder.
@@ -286,7 +294,7 @@ impl Store {
             let path = self.root.join(step_name(step));
             match read(&path, expected) {
                 Ok(checkpoint) => {
-                    for step in self.steps()?.into_iter().filter(|s| *s > step) {
+                    for step in self.steps()?.into_iter().filter(|s| *s > step && !self.shared) {
                         self.put_aside(step)?;
                     }
                     return Ok(Checkpoint { warnings, ..checkpoint });

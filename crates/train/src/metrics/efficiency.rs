@@ -62,9 +62,9 @@ impl Flops {
 pub struct Efficiency {
     /// Number of updates, skipped ones included.
     pub updates: u64,
-    /// Number of windows computed forward and backward.
+    /// Number of windows computed forward and backward, by this rank.
     pub micro_steps: u64,
-    /// Number of tokens trained on.
+    /// Number of tokens trained on, by all ranks.
     pub tokens: u64,
     /// Wall time from the first window to the end.
     pub wall: f64,
@@ -88,6 +88,8 @@ pub struct Efficiency {
     pub compile: f64,
     /// Gradient norm, clipping, AdamW, and staging of new weights.
     pub optimizer: f64,
+    /// Waiting for other ranks, and summing gradients with them.
+    pub exchange: f64,
     /// Forward passes over the validation windows.
     pub validation: f64,
     /// Writing checkpoints to the disk.
@@ -97,7 +99,7 @@ pub struct Efficiency {
 }
 
 /// The names of [`Efficiency::parts`] and of `PartTimes::parts`, in the order of the report.
-pub(super) const PARTS: [&str; 11] = [
+pub(super) const PARTS: [&str; 12] = [
     "device forward",
     "device backward",
     "staging",
@@ -107,6 +109,7 @@ pub(super) const PARTS: [&str; 11] = [
     "waiting for weight gradients",
     "compiling new weights",
     "optimizer",
+    "other ranks",
     "validation",
     "checkpoints",
 ];
@@ -129,6 +132,7 @@ impl Efficiency {
             waiting: 0.0,
             compile: 0.0,
             optimizer: 0.0,
+            exchange: 0.0,
             validation: 0.0,
             checkpoints: 0.0,
             flops,
@@ -162,6 +166,7 @@ impl Efficiency {
             self.waiting,
             self.compile,
             self.optimizer,
+            self.exchange,
             self.validation,
             self.checkpoints,
         ];
@@ -200,7 +205,8 @@ impl Efficiency {
             self.micro_step_ms(),
             self.update_ms(),
         )];
-        for (name, seconds) in self.parts() {
+        // Without other ranks nothing is exchanged.
+        for (name, seconds) in self.parts().into_iter().filter(|(_, seconds)| *seconds > 0.0) {
             lines.push(format!("  {name:<30} {seconds:>9.2} s {:>5.1} %", 100.0 * ratio(seconds, self.wall)));
         }
         lines.push(format!(

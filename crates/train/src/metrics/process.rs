@@ -30,6 +30,10 @@ pub struct ProcessRecord {
     pub resident: Option<u64>,
     /// Times of the parts.
     pub parts_ms: PartTimes,
+    /// Milliseconds in which each rank computed its windows of this update, if there are several
+    /// ranks. The slowest one determines the time of the update.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks_ms: Vec<f64>,
     /// Events since the previous record, a line each: warnings, checkpoints, pauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -60,6 +64,8 @@ pub struct PartTimes {
     #[serde(skip_serializing_if = "is_zero")]
     pub optimizer: f64,
     #[serde(skip_serializing_if = "is_zero")]
+    pub exchange: f64,
+    #[serde(skip_serializing_if = "is_zero")]
     pub validation: f64,
     #[serde(skip_serializing_if = "is_zero")]
     pub checkpoints: f64,
@@ -88,6 +94,7 @@ impl PartTimes {
             waiting: ms(|e| e.waiting),
             compile: ms(|e| e.compile),
             optimizer: ms(|e| e.optimizer),
+            exchange: ms(|e| e.exchange),
             validation: ms(|e| e.validation),
             checkpoints: ms(|e| e.checkpoints),
         }
@@ -105,6 +112,7 @@ impl PartTimes {
             self.waiting,
             self.compile,
             self.optimizer,
+            self.exchange,
             self.validation,
             self.checkpoints,
         ];
@@ -160,6 +168,7 @@ impl Meter {
             cores: busy.map(|busy| rounded(busy / seconds.max(1e-9))),
             resident: memory::resident().or_else(memory::peak_resident).map(|bytes| bytes as u64),
             parts_ms: PartTimes::between(&self.before, now),
+            ranks_ms: Vec::new(),
             notes: std::mem::take(&mut self.notes),
         };
         *self = Meter::new(now);

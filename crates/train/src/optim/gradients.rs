@@ -44,6 +44,12 @@ impl RowSet {
         set
     }
 
+    /// Adds the rows of a range; those beyond the table are ignored.
+    pub(crate) fn add_run(&mut self, run: Range<usize>) {
+        let end = run.end.min(self.0.len());
+        self.0[run.start.min(end)..end].fill(true);
+    }
+
     fn add(&mut self, ids: &[u32]) {
         for &id in ids {
             if let Some(there) = self.0.get_mut(id as usize) {
@@ -204,6 +210,86 @@ impl Gradients {
         for (sum, part) in sums.into_iter().zip(whole.tensors(config)) {
             // Frozen matrices have no values.
             sum.data.iter_mut().zip(part.data).for_each(|(sum, part)| *sum += part);
+        }
+    }
+
+    /// Empty gradients of the same tensors or adapters.
+    pub(crate) fn another(&self) -> Gradients {
+        Gradients { empty: true, ..self.clone() }
+    }
+
+    /// Makes the gradients empty for another part of the sum whose adapters are those of `first`.
+    pub(crate) fn restart(&mut self, first: &Gradients) {
+        self.empty = true;
+        if let (Some(own), Some(first)) = (&mut self.adapters, &first.adapters) {
+            own.values.clone_from(&first.values);
+        }
+    }
+
+    /// Rows of the tables that have a gradient; none while the gradients are empty and the rows are
+    /// stale.
+    pub(crate) fn rows(&self) -> RowSet {
+        if self.empty { RowSet::none(self.reached.0.len()) } else { self.reached.clone() }
+    }
+
+    /// Gives every trained value its meaning, zero if there is none, of the tables only in `rows`,
+    /// to which those with a gradient must belong.
+    pub(crate) fn settle(&mut self, config: &Config, rows: &RowSet) {
+        let own = self.rows();
+        if self.empty {
+            self.values_mut(config, rows).into_iter().for_each(|values| values.fill(0.0));
+            self.empty = false;
+        } else {
+            let new = RowSet(rows.0.iter().zip(&own.0).map(|(wanted, own)| *wanted && !own).collect());
+            let Weights { embed, classifier, .. } = &mut self.values;
+            for table in [Some(embed), classifier.as_mut()].into_iter().flatten() {
+                for (row, values) in table.chunks_exact_mut(config.dim.max(1)).enumerate() {
+                    if new.contains(row) {
+                        values.fill(0.0);
+                    }
+                }
+            }
+        }
+        self.reached = rows.clone();
+    }
+
+    /// The sums of all trained values, of the tables only `rows`, in an order that depends on these
+    /// alone.
+    pub(crate) fn values_mut(&mut self, config: &Config, rows: &RowSet) -> Vec<&mut [f32]> {
+        if let Some(adapters) = &mut self.adapters {
+            return adapters.sums.values_mut().map(|values| &mut values[..]).collect();
+        }
+        let mut found: Vec<&mut [f32]> = Vec::new();
+        let tensors = self.values.tensors_mut(config).into_iter().zip(Slot::list(config)).enumerate();
+        for (_, (tensor, slot)) in tensors.filter(|(index, _)| !self.frozen.contains(*index)) {
+            if !is_table(slot) {
+                found.push(tensor.data);
+                continue;
+            }
+            let (row, mut rest) = (config.dim.max(1), tensor.data);
+            for (run, there) in rows.runs(0..rest.len() / row) {
+                let (values, after) = rest.split_at_mut(run.len() * row);
+                rest = after;
+                if there {
+                    found.push(values);
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds the sums of another part; both may be empty.
+    pub(crate) fn join(&mut self, config: &Config, other: &mut Gradients) {
+        let mut rows = self.rows();
+        rows.join(&other.rows());
+        self.settle(config, &rows);
+        other.settle(config, &rows);
+        let (own, other) = (self.values_mut(config, &rows), other.values_mut(config, &rows));
+        for (own, other) in own.into_iter().zip(other) {
+            pool::for_each_chunk_mut(own, CHUNK, |task, own| {
+                let other = &other[task * CHUNK..];
+                own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+            });
         }
     }
 

@@ -151,7 +151,9 @@ impl Run {
     /// sinks. A sink that fails is dropped; the run continues.
     pub(super) fn write_record(&mut self, record: &mut Record, events: &mut dyn FnMut(&Event)) {
         record.sample = self.sampled.take();
-        record.process = Some(self.meter.take(&self.efficiency, self.options.steps));
+        let mut process = self.meter.take(&self.efficiency, self.options.steps);
+        process.ranks_ms = self.rank_seconds.drain(..).map(|seconds| (1e6 * seconds).round() / 1e3).collect();
+        record.process = Some(process);
         let mut failures = Vec::new();
         if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.record(record)) {
             self.lines = None;

@@ -19,6 +19,9 @@ pub struct RunOptions {
     pub seq: usize,
     /// Number of windows in a micro-step; at least 1.
     pub batch: usize,
+    /// Number of groups in which the windows of an update are summed ([`crate::ranks`]); at least
+    /// 1, and with several ranks at least one for each. Results depend on it in their last bits.
+    pub groups: usize,
     /// Learning rate after the warm-up; positive.
     pub lr: f64,
     /// Learning rate at the end; `None`: a tenth of `lr`.
@@ -53,6 +56,7 @@ impl Default for RunOptions {
             accum: 8,
             seq: 256,
             batch: 1,
+            groups: 1,
             lr: 1e-3,
             min_lr: None,
             warmup: 100,
@@ -98,6 +102,11 @@ impl RunOptions {
         AdamW { weight_decay: self.weight_decay, ..AdamW::default() }
     }
 
+    /// Number of windows of an update.
+    pub fn windows(&self) -> usize {
+        self.accum * self.batch
+    }
+
     /// Checks the ranges of all numbers.
     ///
     /// # Errors
@@ -105,7 +114,12 @@ impl RunOptions {
     pub fn check(&self) -> Result<(), Error> {
         let refuse =
             |name, value: &dyn std::fmt::Display, reason| Err(Error::Option { name, value: value.to_string(), reason });
-        for (name, value) in [("steps", self.steps), ("accum", self.accum as u64), ("batch", self.batch as u64)] {
+        for (name, value) in [
+            ("steps", self.steps),
+            ("accum", self.accum as u64),
+            ("batch", self.batch as u64),
+            ("groups", self.groups as u64),
+        ] {
             if value == 0 {
                 return refuse(name, &value, "must be at least 1");
             }
@@ -115,6 +129,11 @@ impl RunOptions {
         }
         if self.accum.checked_mul(self.batch).and_then(|n| n.checked_mul(self.seq)).is_none() {
             return refuse("accum", &self.accum, "times batch times seq is too large");
+        }
+        if self.groups > self.accum * self.batch {
+            let reason =
+                "must be at most the windows of an update, accum times batch; raise `accum`, or start fewer ranks";
+            return refuse("groups", &self.groups, reason);
         }
         if !(self.lr.is_finite() && self.lr > 0.0) {
             return refuse("lr", &self.lr, "must be finite and positive");

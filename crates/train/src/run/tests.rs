@@ -8,6 +8,7 @@ use ferrane_llm::config::preset;
 use ferrane_llm::random::Rng;
 use ferrane_llm::weights::Init;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 fn tiny() -> Config {
     let base = preset("stories260k").unwrap();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ferrane_llm::{config, generate, model, tokenizer, weights};
 
 use crate::metrics::Memory;
+use crate::ranks::RankError;
 use crate::step::StepError;
 use crate::{checkpoint, data, lora, run};
 
@@ -14,6 +15,9 @@ use crate::{checkpoint, data, lora, run};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
+    /// The ranks of the run cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     /// There is no run in the folder.
     #[error("{}: there is no run to resume", .0.display())]
     NothingToResume(PathBuf),

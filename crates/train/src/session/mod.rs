@@ -52,6 +52,7 @@ use crate::data::{Corpus, Split};
 use crate::lora::{Adapters, LoraOptions, Tuning};
 use crate::metrics::{Memory, Sink, Timeline};
 use crate::optim::Frozen;
+use crate::ranks::Ranks;
 use crate::run::{self, Control, Event, Run, Summary};
 use crate::step::{Engine, Pipeline, ReferenceEngine, StepError};
 
@@ -65,6 +66,7 @@ pub struct Session {
 
 /// A run loaded from its folder, but not resumed yet. It holds the folder's lock.
 pub struct StoredRun {
+    ranks: Ranks,
     options: SessionOptions,
     store: Store,
     checkpoint: Checkpoint,
@@ -77,19 +79,33 @@ impl StoredRun {
     /// [`SessionError::NothingToResume`]; [`SessionError::Checkpoint`] if another process uses the
     /// folder or no checkpoint is intact; [`SessionError::Options`].
     pub fn open(folder: &Path) -> Result<StoredRun, SessionError> {
+        StoredRun::open_with(folder, Ranks::default())
+    }
+
+    /// Like [`StoredRun::open`], as one of several ranks. All of them read the folder; the first
+    /// one locks it.
+    ///
+    /// # Errors
+    /// As [`StoredRun::open`], and [`SessionError::Ranks`].
+    pub fn open_with(folder: &Path, mut ranks: Ranks) -> Result<StoredRun, SessionError> {
         let nothing = || SessionError::NothingToResume(folder.to_path_buf());
-        if !folder.is_dir() {
-            return Err(nothing());
-        }
-        let store = Store::open(folder)?;
-        let checkpoint = match store.load(None) {
-            Err(checkpoint::Error::None(_)) => return Err(nothing()),
-            found => found?,
-        };
+        let is_first = ranks.is_first();
+        // The first rank removes what an interrupted save has left, before the others look.
+        let (store, checkpoint) = ranks.first_alone(|| {
+            if !folder.is_dir() {
+                return Err(nothing());
+            }
+            let store = if is_first { Store::open(folder)? } else { Store::shared(folder) };
+            let checkpoint = match store.load(None) {
+                Err(checkpoint::Error::None(_)) => return Err(nothing()),
+                found => found?,
+            };
+            Ok((store, checkpoint))
+        })?;
         let mut options: SessionOptions = serde_json::from_value(checkpoint.state.options.clone())
             .map_err(|source| SessionError::Options { file: checkpoint.path.join("state.json"), source })?;
         options.run.out = folder.to_path_buf();
-        Ok(StoredRun { options, store, checkpoint })
+        Ok(StoredRun { ranks, options, store, checkpoint })
     }
 
     /// The options that the run was begun or last resumed with; `out` is the folder given to
@@ -138,7 +154,7 @@ impl StoredRun {
     ) -> Result<Session, SessionError> {
         options.run.check()?;
         self.check(&options)?;
-        let StoredRun { options: before, store, mut checkpoint } = self;
+        let StoredRun { mut ranks, options: before, store, mut checkpoint } = self;
         let kept = Tokenizer::find(store.root())?;
         let has_tokenizer = kept.is_some();
         // The tokenizer in the run's folder; its original file may no longer exist.
@@ -154,7 +170,7 @@ impl StoredRun {
         };
         let tuned = parts::resumed_adapters(&options, tokenizer.as_ref(), device.is_some(), &mut checkpoint)?;
         let vocab = checkpoint.config.vocab;
-        let corpus = parts::corpus_of(&options, tokenizer.as_ref(), vocab, events)?;
+        let corpus = ranks.first_alone(|| parts::corpus_of(&options, tokenizer.as_ref(), vocab, events))?;
         let vocabulary = match &checkpoint.state.compaction {
             Some(stored) if device.is_none() && !stored.is_identity() => {
                 return Err(SessionError::Vocabulary { active: stored.len(), vocab });
@@ -163,6 +179,7 @@ impl StoredRun {
             _ => Compaction::disabled(vocab),
         };
         Session::build(
+            ranks,
             options,
             device,
             tokenizer,
@@ -200,9 +217,25 @@ impl Session {
         device: Option<&Device>,
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
+        Session::begin_with(Ranks::default(), options, device, events)
+    }
+
+    /// Like [`Session::begin`], as one of several ranks, which are given the same options. There is
+    /// at least one group of windows for each rank then ([`RunOptions::groups`](run::RunOptions)).
+    ///
+    /// # Errors
+    /// As [`Session::begin`], and [`SessionError::Ranks`].
+    pub fn begin_with(
+        mut ranks: Ranks,
+        options: SessionOptions,
+        device: Option<&Device>,
+        events: &mut dyn FnMut(&Event),
+    ) -> Result<Session, SessionError> {
         let out = &options.run.out;
         options.run.check()?;
-        if out.is_dir() {
+        if !ranks.is_first() {
+            // Nothing of the folder concerns this rank.
+        } else if out.is_dir() {
             if let Some(step) = Store::open(out)?.steps()?.last().copied() {
                 return Err(run::Error::Exists { folder: out.clone(), step }.into());
             }
@@ -212,7 +245,7 @@ impl Session {
         let tokenizer = parts::tokenizer(&options)?;
         let (config, weights) = parts::model(&options, tokenizer.as_ref(), device.is_some())?;
         let tuned = parts::new_adapters(&options, &config, &weights)?;
-        let corpus = parts::corpus_of(&options, tokenizer.as_ref(), config.vocab, events)?;
+        let corpus = ranks.first_alone(|| parts::corpus_of(&options, tokenizer.as_ref(), config.vocab, events))?;
         let vocabulary = match device {
             Some(_) if options.compact && options.lora.is_none() => {
                 let ends = tokenizer.iter().flat_map(|t| [t.bos(), t.eos()]).flatten();
@@ -221,7 +254,7 @@ impl Session {
             _ => Compaction::disabled(config.vocab),
         };
         let start = Start::New(Box::new(config), weights);
-        Session::build(options, device, tokenizer, corpus, vocabulary, start, tuned, events)
+        Session::build(ranks, options, device, tokenizer, corpus, vocabulary, start, tuned, events)
     }
 
     /// Resumes the run in `folder` with its stored options. [`StoredRun::resume`] takes other ones.
@@ -239,7 +272,8 @@ impl Session {
     }
 
     fn build(
-        options: SessionOptions,
+        ranks: Ranks,
+        mut options: SessionOptions,
         device: Option<&Device>,
         tokenizer: Option<Tokenizer>,
         corpus: Corpus,
@@ -248,6 +282,8 @@ impl Session {
         tuned: Option<(Tuning, Adapters)>,
         events: &mut dyn FnMut(&Event),
     ) -> Result<Session, SessionError> {
+        options.run.groups = options.run.groups.max(ranks.size());
+        options.run.check()?;
         let (config, weights) = match &start {
             Start::New(config, weights) => (&**config, weights),
             Start::StoredRun { checkpoint, .. } => (&checkpoint.config, &checkpoint.weights),
@@ -260,7 +296,9 @@ impl Session {
         if !frozen.is_empty() && tuned.is_some() {
             return Err(SessionError::FreezeOfAdapters);
         }
-        parts::create_folder(&options.run.out)?;
+        if ranks.is_first() {
+            parts::create_folder(&options.run.out)?;
+        }
         // Data that are too short are refused before kernels are compiled.
         corpus.windows(Split::TRAIN, options.run.seq)?;
         events(&Event::Prepared { config: Box::new(config.clone()), tokens: corpus.len(), active: vocabulary.len() });
@@ -275,18 +313,22 @@ impl Session {
                 Box::new(pipeline)
             }
         };
-        let has_tokenizer = matches!(start, Start::StoredRun { has_tokenizer: true, .. });
+        let has_tokenizer = matches!(start, Start::StoredRun { has_tokenizer: true, .. }) || !ranks.is_first();
         let (out, seed) = (options.run.out.clone(), options.run.seed);
         let kept = options.absolute();
         let record = serde_json::to_value(&kept).unwrap_or_default();
         let source = kept.tokenizer.as_ref().map(|path| path.display().to_string());
         let mut run = match start {
             Start::New(config, weights) => {
-                Run::new(kept.run, *config, weights, corpus, engine)?.with_origin(record, source, None)
+                Run::new_with(ranks, kept.run, *config, weights, corpus, engine)?.with_origin(record, source, None)
             }
             Start::StoredRun { store, checkpoint, .. } => {
                 let before = checkpoint.state.options.clone();
-                Run::resume(kept.run, store, *checkpoint, corpus, engine)?.with_origin(record, source, Some(&before))
+                Run::resume_with(ranks, kept.run, store, *checkpoint, corpus, engine)?.with_origin(
+                    record,
+                    source,
+                    Some(&before),
+                )
             }
         };
         if let Some(tokenizer) = &tokenizer {

@@ -12,6 +12,7 @@ mod lora;
 mod parquet;
 mod peft;
 mod pipelines;
+mod ranks;
 mod run;
 mod session;
 mod step;

@@ -18,7 +18,7 @@ use crate::pipelines;
 use crate::run::tiny;
 
 /// A folder with the configuration of a tiny model and a text of 200 sentences.
-fn place() -> (tempfile::TempDir, SessionOptions) {
+pub fn place() -> (tempfile::TempDir, SessionOptions) {
     let folder = tempfile::tempdir().unwrap();
     let (model, data) = (folder.path().join("tiny.json"), folder.path().join("text.txt"));
     fs::write(&model, serde_json::to_string(&tiny()).unwrap()).unwrap();
@@ -38,7 +38,7 @@ fn place() -> (tempfile::TempDir, SessionOptions) {
     (folder, SessionOptions { model, data: vec![data.into()], data_cache, run, ..SessionOptions::default() })
 }
 
-fn silent() -> impl FnMut(&Event) {
+pub fn silent() -> impl FnMut(&Event) {
     |_: &Event| {}
 }
 
