@@ -304,6 +304,10 @@ pub struct Train {
     /// Windows per micro-step, computed one after the other.
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub batch: Option<usize>,
+    /// Sum the windows of an update in this many groups, which decides the last bits of the
+    /// results. With several ranks there is at least one for each (docs/many-machines.md).
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub groups: Option<usize>,
     /// Learning rate after the warm-up.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub lr: Option<f64>,

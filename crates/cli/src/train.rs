@@ -3,6 +3,7 @@
 mod dashboard;
 mod restart;
 mod show;
+mod world;
 
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
@@ -14,6 +15,7 @@ use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::{CostModel, StepCost};
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::EventFile;
+use ferrane::train::ranks::Ranks;
 use ferrane::train::run::{self, Control, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
@@ -29,7 +31,20 @@ const SAMPLE: usize = 160;
 
 /// Begins or resumes a run, trains, and prints the results.
 pub fn run(args: Train) -> Result<()> {
-    let stored = if args.resume { Some(StoredRun::open(&args.out)?) } else { None };
+    world::join(|ranks| train(args, ranks))
+}
+
+/// Trains as one of some ranks, of which the first one shows the run.
+fn train(args: Train, ranks: Ranks) -> Result<()> {
+    let (size, is_first) = (ranks.size(), ranks.is_first());
+    if args.dry_run && size > 1 {
+        return Err(Error::new("--dry-run measures one process; leave out the launcher"));
+    }
+    let mut ranks = Some(ranks);
+    let stored = match args.resume {
+        true => Some(StoredRun::open_with(&args.out, ranks.take().unwrap_or_default())?),
+        false => None,
+    };
     let options = options(&args, stored.as_ref().map(StoredRun::options));
     if options.lora.is_some() && args.vocabulary == Some(Vocabulary::Compact) {
         return Err(Error::new("--vocabulary compact: adapters are trained over the whole vocabulary; leave it out"));
@@ -41,8 +56,9 @@ pub fn run(args: Train) -> Result<()> {
     }
     let machine = args.machine.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
-    let timeline = args.timeline.as_deref().map(timeline_file::open).transpose()?;
-    let stop = match args.showing.dashboard {
+    let timeline = args.timeline.as_deref().filter(|_| is_first).map(timeline_file::open).transpose()?;
+    let dashboard = args.showing.dashboard && is_first;
+    let stop = match dashboard {
         true if !std::io::stdout().is_terminal() => {
             return Err(Error::new(
                 "--dashboard: standard output is not a terminal; leave it out, and `ferrane watch --once` shows the run",
@@ -51,7 +67,7 @@ pub fn run(args: Train) -> Result<()> {
         true => watch::stop_on_signal()?,
         false => files::stop_on_ctrl_c("micro-step")?,
     };
-    let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone());
+    let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone()).of_ranks(size, is_first);
     if args.dry_run {
         return dry_run(options, device.as_ref(), &stop, machine.as_ref(), &mut show);
     }
@@ -59,10 +75,11 @@ pub fn run(args: Train) -> Result<()> {
     let mut listen = |event: &Event| show.event(event);
     let session = match stored {
         Some(stored) => stored.resume(options.clone(), device.as_ref(), &mut listen),
-        None => Session::begin(options.clone(), device.as_ref(), &mut listen),
+        None => Session::begin_with(ranks.take().unwrap_or_default(), options.clone(), device.as_ref(), &mut listen),
     };
     let mut session = match session {
         Ok(session) => session,
+        Err(error) if size > 1 => return Err(failed(error, &args.out, step)),
         Err(error) => return restart::after(failed(error, &args.out, step), &args, step, &mut show),
     };
     let predicted =
@@ -70,13 +87,13 @@ pub fn run(args: Train) -> Result<()> {
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
-    if let Some(folder) = &args.showing.tensorboard {
+    if let Some(folder) = args.showing.tensorboard.as_ref().filter(|_| is_first) {
         let folder = folder.clone().unwrap_or_else(|| args.out.join("tensorboard"));
         let events =
             EventFile::create(&folder).map_err(|e| files::failed(&folder, format_args!("--tensorboard: {e}")))?;
         session = session.with_sink(Box::new(events));
     }
-    let result = match args.showing.dashboard {
+    let result = match dashboard {
         true => {
             let control = Control::default();
             session = session.with_control(&control);
@@ -97,10 +114,16 @@ pub fn run(args: Train) -> Result<()> {
         Err(error) => {
             let step = Some(session.state().step);
             drop(session);
+            if size > 1 {
+                return Err(failed(error, &args.out, step));
+            }
             return restart::after(failed(error, &args.out, step), &args, step, &mut show);
         }
     };
     show.failure()?;
+    if !is_first {
+        return Ok(());
+    }
     if !summary.stopped && !args.json {
         let sample = sample(&session, options.run.seed, &stop, &mut show)?;
         show.end(&summary, &args.out, sample.as_deref())?;
@@ -204,7 +227,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     take!(
         model => model, init => init, tokenizer => tokenizer, device => device,
         residual => residual, weights => weights, pipeline => pipeline,
-        steps => run.steps, accum => run.accum, seq => run.seq, batch => run.batch, warmup => run.warmup,
+        steps => run.steps, accum => run.accum, groups => run.groups, seq => run.seq, batch => run.batch, warmup => run.warmup,
         seed => run.seed, lr => run.lr, min_lr => run.min_lr, clip => run.clip, weight_decay => run.weight_decay,
         eval_every => run.eval_every, eval_windows => run.eval_windows, save_every => run.save_every,
     );

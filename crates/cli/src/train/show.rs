@@ -36,6 +36,8 @@ pub struct Show {
     encoding: EncodingBar,
     bar: Option<ProgressBar>,
     last_line: Option<Instant>,
+    /// Number of ranks, and whether this is the first one, which alone shows something.
+    ranks: (usize, bool),
 }
 
 impl Show {
@@ -51,7 +53,13 @@ impl Show {
             encoding: EncodingBar::default(),
             bar: None,
             last_line: None,
+            ranks: (1, true),
         }
+    }
+
+    /// Shows the run of this many ranks, if this is the first one.
+    pub fn of_ranks(self, size: usize, is_first: bool) -> Show {
+        Show { ranks: (size, is_first), ..self }
     }
 
     /// Prints model, data, update and device of the run.
@@ -93,10 +101,20 @@ impl Show {
             run.lr
         ));
         self.note(format_args!("device  {}", self.device));
+        if self.ranks.0 > 1 {
+            self.note(format_args!(
+                "ranks   {}; if one is lost, start the same ranks again with --resume --out {}",
+                self.ranks.0,
+                out::quoted(&run.out.to_string_lossy())
+            ));
+        }
     }
 
     /// Shows an event; with `--json` as one line, windows excepted.
     pub fn event(&mut self, event: &Event) {
+        if !self.ranks.1 {
+            return;
+        }
         if self.json {
             // Windows are too frequent to be useful.
             if !matches!(event, Event::Window { .. }) {

@@ -26,8 +26,16 @@ fn recorded(count: u64) -> RunView {
         let parts_ms = PartTimes { device_forward: 40.0, optimizer: 20.0, ..PartTimes::default() };
         let notes = if step == 1 { vec!["the run begins, 3600 updates".to_string()] } else { Vec::new() };
         let (cores, resident) = (Some(1.75), Some(64_000_000));
-        record.process =
-            Some(ProcessRecord { steps: 3600, seconds: 0.08, gflops: 12.0, cores, resident, parts_ms, notes });
+        record.process = Some(ProcessRecord {
+            steps: 3600,
+            seconds: 0.08,
+            gflops: 12.0,
+            cores,
+            resident,
+            parts_ms,
+            notes,
+            ..ProcessRecord::default()
+        });
         view.push(record);
     }
     view

@@ -40,6 +40,7 @@ mod place;
 mod placement;
 mod programs;
 mod quantize;
+mod ranks;
 mod recording;
 mod refusals;
 mod resume;
