@@ -283,6 +283,10 @@ impl Run {
         corpus: Corpus,
         engine: Box<dyn Engine>,
     ) -> Result<Self, Error> {
+        if options.groups < ranks.size() {
+            let (value, reason) = (options.groups.to_string(), "must be at least the number of ranks");
+            return Err(Error::Option { name: "groups", value, reason });
+        }
         config.validate().map_err(weights::Error::from)?;
         weights.check(&config)?;
         let windows = corpus.windows(Split::TRAIN, options.seq)?;

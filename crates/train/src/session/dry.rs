@@ -146,6 +146,7 @@ impl Session {
             steps,
             accum,
             batch: 1,
+            groups: 1,
             warmup: wanted.warmup.min(steps),
             eval_every,
             eval_windows: wanted.eval_windows.min(WINDOWS),

@@ -267,6 +267,16 @@ fn a_world_that_cannot_work_is_refused() {
         assert!(matches!(error, RankError::World { .. }), "{error}");
     }
     assert_eq!(Ranks::new(World(0, 1)).map(|ranks| (ranks.rank(), ranks.size())).unwrap(), (0, 1));
+    // A run has at least one group for each rank, which a session sees to.
+    let folder = tempfile::tempdir().unwrap();
+    let refused = on(world(2), |ranks| {
+        let weights = Weights::init(&tiny(), Init::Normal { std: 0.1 }, 1);
+        let engine = Box::new(ReferenceEngine::new(tiny()));
+        let run = Run::new_with(ranks, options(&folder.path().join("run")), tiny(), weights, ids().into(), engine);
+        run.err().map(|error| error.to_string())
+    });
+    assert!(refused.iter().flatten().all(|error| error.contains("at least the number of ranks")), "{refused:?}");
+    assert_eq!(refused.iter().flatten().count(), 2);
     // Six windows cannot occupy seven ranks.
     let (_folder, options) = prepared(1);
     for error in train(world(7), &options, true) {

@@ -136,6 +136,7 @@ fn a_dry_run_measures_and_leaves_nothing() {
         let (folder, mut options) = place();
         (options.run.steps, options.run.accum, options.run.eval_every) = (9, 2, 4);
         options.recompute = NonZeroUsize::new(1);
+        options.run.groups = 2;
         let before = names(folder.path());
         let stop = AtomicBool::new(false);
         let dry = Session::dry_run(options.clone(), device.as_ref(), &mut silent(), &stop).unwrap().unwrap();
