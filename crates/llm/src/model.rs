@@ -45,6 +45,13 @@ pub enum Error {
     /// No file or folder exists at the path.
     #[error("{}: no such checkpoint", .0.display())]
     Missing(PathBuf),
+    /// The folder has adapters, without the weights of their model.
+    #[error(
+        "{}: these are adapters, without the weights of their model; generate, chat, serve and eval take the model with \
+         these as `lora`",
+        .0.display()
+    )]
+    OnlyAdapters(PathBuf),
     /// The weights or the configuration cannot be read.
     #[error(transparent)]
     Weights(#[from] weights::Error),
@@ -123,7 +130,10 @@ impl Model {
         if !path.exists() {
             return Err(Error::Missing(path.to_path_buf()));
         }
-        let (config, weights) = weights::open(path, None)?;
+        let (config, weights) = match weights::open(path, None) {
+            Err(_) if lora::is_adapter(path) => return Err(Error::OnlyAdapters(path.to_path_buf())),
+            opened => opened?,
+        };
         let vocabulary = match run_folder::find_model(path)? {
             // A map of another vocabulary size belongs to other weights.
             Some(file) => run_folder::compaction(&file)?.filter(|map| map.vocabulary() == config.vocab),

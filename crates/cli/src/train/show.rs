@@ -242,7 +242,13 @@ impl Show {
         line(format_args!("report {page}, numbers {numbers}, checkpoint {}", summary.checkpoint.display()))?;
         let (program, out) = (model::program(), quoted(&out.display().to_string()));
         let tokenizer = if sample.is_some() { "" } else { "--tokenizer FILE " };
-        line(format_args!("next: {program} generate --checkpoint {out} {tokenizer}--prompt \"One day\""))
+        // Adapters belong to the model of --init.
+        let base = self.options.init.as_ref().filter(|_| self.options.lora.is_some());
+        let opened = match base {
+            Some(base) => format!("{} --lora {out}", quoted(&base.display().to_string())),
+            None => out,
+        };
+        line(format_args!("next: {program} generate --checkpoint {opened} {tokenizer}--prompt \"One day\""))
     }
 
     /// Prints the memory of the run by owner.

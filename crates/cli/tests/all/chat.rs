@@ -18,14 +18,21 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
 pub fn place() -> Place {
     let place = Place::new();
     place.model("made", 258);
-    let config = config::read(&place.path("made/config.json")).unwrap();
-    fs::create_dir(place.path("bot")).unwrap();
-    let weights = Weights::init(&config, Init::Normal { std: 0.3 }, 5);
-    native::save(&place.path("bot/model.safetensors"), &config, &weights).unwrap();
-    place.write("bot/tokenizer.json", byte_tokenizer(&["<|im_start|>", "<|im_end|>"], None).to_string());
-    let config = json!({"bos_token": null, "eos_token": "<|im_end|>", "chat_template": TEMPLATE});
-    place.write("bot/tokenizer_config.json", config.to_string());
+    model(&place, "bot", 5);
     place
+}
+
+/// A model of the configuration in the folder `made`, with random weights, a tokenizer and a chat
+/// template.
+pub fn model(place: &Place, name: &str, seed: u64) {
+    let config = config::read(&place.path("made/config.json")).unwrap();
+    fs::create_dir(place.path(name)).unwrap();
+    let file = |file: &str| place.path(name).join(file);
+    let weights = Weights::init(&config, Init::Normal { std: 0.3 }, seed);
+    native::save(&file("model.safetensors"), &config, &weights).unwrap();
+    fs::write(file("tokenizer.json"), byte_tokenizer(&["<|im_start|>", "<|im_end|>"], None).to_string()).unwrap();
+    let config = json!({"bos_token": null, "eos_token": "<|im_end|>", "chat_template": TEMPLATE});
+    fs::write(file("tokenizer_config.json"), config.to_string()).unwrap();
 }
 
 fn chat(place: &Place, more: &str, input: &[u8]) -> Outcome {

@@ -25,6 +25,7 @@ mod doctor;
 mod dry_run;
 mod export;
 mod faults;
+mod finetune;
 mod flexible;
 mod generate;
 mod gguf;

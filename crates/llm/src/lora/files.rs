@@ -99,6 +99,11 @@ pub fn write_matrices(mut out: impl Write, rank: usize, matrices: &[AdapterMatri
     container::write(&mut out, &[("format", "pt")], &tensors)
 }
 
+/// Whether a folder has an adapter, or is that of a training run whose checkpoints have one.
+pub fn is_adapter(folder: &Path) -> bool {
+    find(folder).join(CONFIG).is_file()
+}
+
 /// The folder with an adapter's files: `folder` itself or, if it is the folder of a training run,
 /// its newest checkpoint.
 pub(super) fn find(folder: &Path) -> PathBuf {

@@ -14,7 +14,7 @@
 mod config;
 mod files;
 
-pub use files::{AdapterMatrices, CONFIG, MATRICES, TARGETS, tensor_names, write_config, write_matrices};
+pub use files::{AdapterMatrices, CONFIG, MATRICES, TARGETS, is_adapter, tensor_names, write_config, write_matrices};
 
 use std::path::{Path, PathBuf};
 

@@ -56,6 +56,14 @@ pub enum Error {
     Sizes(String),
 }
 
+impl Error {
+    /// [`Error::OtherBase`] with the beginnings of two hashes.
+    pub(crate) fn other_base(expected: &str, found: &str) -> Error {
+        let short = |hash: &str| hash.chars().take(12).collect();
+        Error::OtherBase { expected: short(expected), found: short(found) }
+    }
+}
+
 /// Which matrices are adapted, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

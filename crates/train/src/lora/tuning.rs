@@ -80,8 +80,7 @@ impl Tuning {
         let StoredAdapters { options, base: expected, values, m, v } = stored;
         let digest = digest(config, weights);
         if digest != expected {
-            let short = |hash: &str| hash.chars().take(12).collect();
-            return Err(Error::OtherBase { expected: short(&expected), found: short(&digest) });
+            return Err(Error::other_base(&expected, &digest));
         }
         let base = base(weights, &values);
         values.merge(&base, weights)?;

@@ -111,9 +111,20 @@ pub enum SessionError {
     /// Conversations without a template.
     #[error("`chat`: the model has no chat template; give one with `chat_template`")]
     NoTemplate,
-    /// The chat template cannot be read.
+    /// The chat template of the model cannot be read.
     #[error(transparent)]
     Template(#[from] ferrane_llm::chat::Error),
+    /// The chat template in a file is not one.
+    #[error("{}: {source}", file.display())]
+    TemplateFile {
+        /// Path of the file.
+        file: PathBuf,
+        /// The mistake in it.
+        source: ferrane_llm::chat::Error,
+    },
+    /// The model whose adapters a run trains cannot be opened.
+    #[error("the model that the run's adapters belong to: {0}")]
+    Base(Box<SessionError>),
     /// Adapters cannot be trained with these options or weights.
     #[error(transparent)]
     Lora(#[from] lora::Error),

@@ -13,7 +13,7 @@ use ferrane_llm::weights::{Init, Weights};
 use super::{MODEL, SessionError, SessionOptions};
 use crate::checkpoint::{Checkpoint, Disk, create_folders};
 use crate::data::{self, Corpus, DataEvent, DataSet, Format, Source, story};
-use crate::lora::{Adapters, Tuning};
+use crate::lora::{self, Adapters, Tuning};
 use crate::metrics::Memory;
 use crate::optim::Frozen;
 use crate::run::Event;
@@ -70,7 +70,8 @@ fn template(options: &SessionOptions) -> Result<Option<Template>, SessionError> 
     }
     if let Some(path) = &options.chat_template {
         let source = fs::read_to_string(path).map_err(|source| SessionError::Io { file: path.clone(), source })?;
-        return Ok(Some(Template::new(&source)?));
+        let read = Template::new(&source);
+        return Ok(Some(read.map_err(|source| SessionError::TemplateFile { file: path.clone(), source })?));
     }
     let model = options.model.as_deref().map(Path::new).filter(|path| path.exists());
     for place in [options.init.as_deref(), model].into_iter().flatten() {
@@ -205,8 +206,11 @@ pub fn resumed_adapters(
     checkpoint: &mut Checkpoint,
 ) -> Result<Option<(Tuning, Adapters)>, SessionError> {
     let Some(stored) = checkpoint.adapters.take() else { return Ok(None) };
-    (_, checkpoint.weights) = model(options, tokenizer, on_device)?;
-    checkpoint.weights.check(&checkpoint.config)?;
+    let found = model(options, tokenizer, on_device).map_err(|error| SessionError::Base(Box::new(error)))?;
+    if found.1.check(&checkpoint.config).is_err() {
+        return Err(lora::Error::other_base(&stored.base, &lora::digest(&found.0, &found.1)).into());
+    }
+    checkpoint.weights = found.1;
     Ok(Some(Tuning::resume(&checkpoint.config, &mut checkpoint.weights, stored)?))
 }
 
