@@ -137,6 +137,8 @@ fn a_dry_run_measures_and_leaves_nothing() {
         (options.run.steps, options.run.accum, options.run.eval_every) = (9, 2, 4);
         options.recompute = NonZeroUsize::new(1);
         options.run.groups = 2;
+        let deep = Config { layers: 8, ..tiny() };
+        fs::write(options.model.as_ref().unwrap(), serde_json::to_string(&deep).unwrap()).unwrap();
         let before = names(folder.path());
         let stop = AtomicBool::new(false);
         let dry = Session::dry_run(options.clone(), device.as_ref(), &mut silent(), &stop).unwrap().unwrap();
@@ -156,7 +158,12 @@ fn a_dry_run_measures_and_leaves_nothing() {
         let size: u64 = fs::read_dir(&summary.checkpoint).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
         // The state in it has numbers of different lengths.
         assert!(dry.checkpoint_bytes.abs_diff(size) < 1000, "{} and {size}", dry.checkpoint_bytes);
-        assert_eq!(dry.memory.engine.activations, session.memory(None).engine.activations);
+        // One layer of eight keeps its activations. Two runs do not hold the same bytes, because the
+        // number of buffers that wait for weight gradients depends on the threads.
+        let all = SessionOptions { recompute: None, ..options.clone() };
+        let all = Session::dry_run(all, device.as_ref(), &mut silent(), &stop).unwrap().unwrap();
+        let (kept, all) = (dry.memory.engine.activations, all.memory.engine.activations);
+        assert_eq!(5 * kept < 3 * all, device.is_some(), "{kept} and {all}");
         assert!(dry.micro_step_ms > 0.0 && dry.update_ms > 0.0 && dry.validation_ms > 0.0 && dry.compile_ms == 0.0);
         let per_update = (2.0 * dry.micro_step_ms + dry.update_ms) / 1e3;
         assert!((dry.tokens_per_second - dry.update_tokens as f64 / per_update).abs() < 1e-6 * dry.tokens_per_second);
