@@ -123,11 +123,10 @@ fn any_number_of_ranks_makes_the_bits_of_one() {
     for (groups, reference, lora) in
         [(3, false, false), (3, true, false), (6, false, false), (4, false, true), (1, false, false)]
     {
-        let (one, mut alone) = prepared(groups);
+        let ((one, mut alone), (base, options)) = (prepared(groups), prepared(1));
         if lora {
-            let (base, options) = prepared(1);
             train(world(1), &options, reference)[0].as_ref().unwrap();
-            alone.init = Some(base.keep().join("run"));
+            alone.init = Some(base.path().join("run"));
             alone.model = None;
             alone.lora = Some(LoraOptions { rank: 2, ..LoraOptions::default() });
         }

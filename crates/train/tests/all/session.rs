@@ -158,8 +158,8 @@ fn a_dry_run_measures_and_leaves_nothing() {
         let size: u64 = fs::read_dir(&summary.checkpoint).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
         // The state in it has numbers of different lengths.
         assert!(dry.checkpoint_bytes.abs_diff(size) < 1000, "{} and {size}", dry.checkpoint_bytes);
-        // One layer of eight keeps its activations. Two runs do not hold the same bytes, because the
-        // number of buffers that wait for weight gradients depends on the threads.
+        // One layer of eight keeps its activations. Two runs do not hold the same bytes, because
+        // the number of buffers that wait for weight gradients depends on the threads.
         let all = SessionOptions { recompute: None, ..options.clone() };
         let all = Session::dry_run(all, device.as_ref(), &mut silent(), &stop).unwrap().unwrap();
         let (kept, all) = (dry.memory.engine.activations, all.memory.engine.activations);
