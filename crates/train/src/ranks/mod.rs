@@ -11,7 +11,7 @@
 //! same bits on any number of ranks, as long as its number of groups is the same; a rank may have
 //! several groups, and one rank may have all.
 //!
-//! [`Communicator`] is what a transport provides. With the feature `mpi`, [`Mpi`] is one.
+//! [`Communicator`] is what a transport provides. With the feature `mpi`, `Mpi` is one.
 
 mod sum;
 
