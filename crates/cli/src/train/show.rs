@@ -95,7 +95,7 @@ impl Show {
         self.note(format_args!("data    {data}: {tokens} tokens{used}"));
         self.note(format_args!(
             "update  {} windows of {} tokens, {} updates, learning rate {}",
-            run.accum * run.batch,
+            run.windows(),
             run.seq,
             run.steps,
             run.lr

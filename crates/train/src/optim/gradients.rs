@@ -92,6 +92,12 @@ pub(super) fn is_table(slot: Slot) -> bool {
     matches!(slot, Slot::Embed | Slot::Classifier)
 }
 
+/// Zeroes the rows of a table that `which` selects.
+fn zero_rows(table: &mut [f32], dim: usize, which: impl Fn(usize) -> bool) {
+    let rows = table.chunks_exact_mut(dim.max(1)).enumerate();
+    rows.filter(|(row, _)| which(*row)).for_each(|(_, values)| values.fill(0.0));
+}
+
 /// Sums of the gradients of an accumulation.
 #[derive(Debug, Clone)]
 pub struct Gradients {
@@ -243,11 +249,7 @@ impl Gradients {
             let new = RowSet(rows.0.iter().zip(&own.0).map(|(wanted, own)| *wanted && !own).collect());
             let Weights { embed, classifier, .. } = &mut self.values;
             for table in [Some(embed), classifier.as_mut()].into_iter().flatten() {
-                for (row, values) in table.chunks_exact_mut(config.dim.max(1)).enumerate() {
-                    if new.contains(row) {
-                        values.fill(0.0);
-                    }
-                }
+                zero_rows(table, config.dim, |row| new.contains(row));
             }
         }
         self.reached = rows.clone();
@@ -363,11 +365,7 @@ impl Gradients {
             let Weights { embed, classifier, .. } = &mut self.values;
             let zero = |table: &mut [f32], but: Option<&RowSet>| {
                 let stale = |row: usize| self.reached.contains(row) && !but.is_some_and(|rows| rows.contains(row));
-                for (row, values) in table.chunks_exact_mut(dim.max(1)).enumerate() {
-                    if stale(row) {
-                        values.fill(0.0);
-                    }
-                }
+                zero_rows(table, dim, stale);
             };
             match classifier {
                 Some(classifier) => {

@@ -130,7 +130,7 @@ impl RunOptions {
         if self.accum.checked_mul(self.batch).and_then(|n| n.checked_mul(self.seq)).is_none() {
             return refuse("accum", &self.accum, "times batch times seq is too large");
         }
-        if self.groups > self.accum * self.batch {
+        if self.groups > self.windows() {
             let reason =
                 "must be at most the windows of an update, accum times batch; raise `accum`, or start fewer ranks";
             return refuse("groups", &self.groups, reason);

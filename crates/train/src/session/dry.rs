@@ -178,12 +178,12 @@ impl Session {
         let micro = times.micro_step();
         let update = if constants { efficiency.optimizer } else { times.of(|t| t.optimizer) };
         let compile = session.run.constants_time().as_secs_f64();
-        let per_update = wanted.accum as f64 * wanted.batch as f64 * micro + update + compile;
+        let per_update = wanted.windows() as f64 * micro + update + compile;
         let repeats = |every: u64| wanted.steps.saturating_sub(1).checked_div(every).unwrap_or(0);
         // With an interval, also one before the first update; one at the end in any case.
         let validations = repeats(wanted.eval_every) + u64::from(wanted.eval_every > 0) + 1;
         let saves = repeats(wanted.save_every) + 1;
-        let update_tokens = (wanted.accum * wanted.batch * wanted.seq) as u64;
+        let update_tokens = (wanted.windows() * wanted.seq) as u64;
         let (tokens, updates) = (session.run.corpus().len(), wanted.steps as f64);
         Ok(Some(DryRun {
             parameters: session.config().parameters(),
