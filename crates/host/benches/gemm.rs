@@ -1,5 +1,5 @@
 //! Matrix products at the shapes of transformers, for each element type and layout, and products
-//! with few rows next to a plain read of the same bytes.
+//! with few rows next to a plain read of the same bytes, and factors of codes.
 //!
 //! `cargo bench -p ferrane-host --bench gemm [-- FILTER]`; criterion writes JSON into the target
 //! folder.
@@ -11,7 +11,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use ferrane_host::gemm::{BatchOffsets, Epilogue, Operand, Output, View, ViewMut, gemm_batch};
+use ferrane_host::gemm::{
+    BatchOffsets, CodedMatrix, CodedSums, Codes, Epilogue, Operand, Output, View, ViewMut, gemm_batch, gemm_coded,
+};
 use ferrane_host::{f16, pool, vectorize};
 
 fn noise(n: usize) -> Vec<f32> {
@@ -167,6 +169,36 @@ fn reading(c: &mut Criterion) {
     group.finish();
 }
 
+/// Codes of 4 and 8 bits with a scale for each 32: a token reads 48 MB of them, a prompt few.
+fn coded(c: &mut Criterion) {
+    const BLOCK: usize = 32;
+    let mut group = c.benchmark_group("coded");
+    for (m, k, n) in [(1, 896, 100_000), (8, 896, 100_000), (512, 896, 896), (512, 896, 4864), (512, 4864, 896)] {
+        let work = 2 * m * k * n;
+        let x: Vec<f16> = noise(m * k).into_iter().map(f16::from_f32).collect();
+        let mut out = vec![f16::ZERO; m * n];
+        let scales: Vec<u8> = (0..n * k / BLOCK).flat_map(|i| f16::from_f32(i as f32 * 1e-8).to_le_bytes()).collect();
+        for bits in [4, 8] {
+            let codes: Vec<u8> = (0..n * k * bits / 8).map(|i| (i * 37 % 251) as u8).collect();
+            let matrix = CodedMatrix::new(n, k, Codes::Scaled { bits, codes: &codes, scales: &scales, block: BLOCK })
+                .expect("the sizes fit");
+            group.throughput(if m > 8 {
+                Throughput::Elements(work as u64)
+            } else {
+                Throughput::Bytes(matrix.bytes() as u64)
+            });
+            group.bench_function(BenchmarkId::new(format!("{m}x{k}x{n}"), format!("int{bits}")), |bencher| {
+                bencher.iter(|| {
+                    let lhs = Operand::F16(View::row_major(&x, m, k).expect("the matrix has this size"));
+                    let out = Output::F16(ViewMut::row_major(&mut out, m, n).expect("the matrix has this size"));
+                    gemm_coded(lhs, matrix, out, Epilogue::default(), CodedSums::Blocks).expect("it multiplies");
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 fn main() {
     let mut criterion = Criterion::default()
         .sample_size(15)
@@ -175,5 +207,6 @@ fn main() {
         .configure_from_args();
     products(&mut criterion);
     reading(&mut criterion);
+    coded(&mut criterion);
     criterion.final_summary();
 }

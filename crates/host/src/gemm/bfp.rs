@@ -46,7 +46,7 @@ const SHORTER: usize = HEIGHT - 1;
 /// The most lines of narrow panels that are packed together, whole vectors.
 const TOGETHER: usize = 3 * MOST_LANES;
 /// Pairs of steps of a block, and the units.
-const ROWS: usize = BLOCK / 2 + 1;
+pub(super) const ROWS: usize = BLOCK / 2 + 1;
 /// Bytes of a block of one line: the integers, and the unit.
 const BYTES: usize = 2 * BLOCK + size_of::<f32>();
 
@@ -54,7 +54,7 @@ const BYTES: usize = 2 * BLOCK + size_of::<f32>();
 ///
 /// # Safety
 /// As of [`Simd`].
-trait BlockSimd: Simd {
+pub(super) trait BlockSimd: Simd {
     /// `LANES` pairs of 16-bit integers, or `LANES` sums of 32 bits.
     type Integers: Copy;
 
@@ -318,11 +318,30 @@ unsafe fn tile<S: BlockSimd, const M: usize, const N: usize>(block: &PanelBlock<
         let rows = spot.i * block.a_panel + (block.skipped + block.done[0]) * M;
         let a = block.a.cast::<u8>().add(bytes(rows));
         let b = block.b.add(bytes(spot.j * block.b_panel + block.done[1] * width));
-        let mut sums = [[S::splat(0.0); N]; M];
         let blocks = block.depth / BLOCK;
         let mut ahead = spot.ahead.by(blocks);
-        for t in 0..blocks {
-            ahead.some(|at| S::prefetch(at));
+        let sums = add_blocks::<S, M, N>((a, b), blocks, [[S::splat(0.0); N]; M], || ahead.some(|at| S::prefetch(at)));
+        complete::<S, M, N>(block, spot, full, sums);
+    }
+}
+
+/// Adds to the `sums` those of the next blocks of a panel of `M` rows and one of `N` vectors of
+/// columns, one block after the other.
+///
+/// # Safety
+/// The panels have these blocks; the processor supports the set.
+#[inline(always)]
+pub(super) unsafe fn add_blocks<S: BlockSimd, const M: usize, const N: usize>(
+    (a, b): (*const u8, *const u8),
+    blocks: usize,
+    mut sums: [[S::V; N]; M],
+    mut prefetch: impl FnMut(),
+) -> [[S::V; N]; M] {
+    let width = N * S::LANES;
+    for t in 0..blocks {
+        prefetch();
+        // SAFETY: the caller guarantees the blocks.
+        unsafe {
             let (a, b) = (a.add(t * BYTES * M).cast::<i32>(), b.add(t * BYTES * width).cast::<i32>());
             let mut whole = [[S::no_sums(); N]; M];
             for pair in 0..BLOCK / 2 {
@@ -343,6 +362,6 @@ unsafe fn tile<S: BlockSimd, const M: usize, const N: usize>(block: &PanelBlock<
                 }
             }
         }
-        complete::<S, M, N>(block, spot, full, sums);
     }
+    sums
 }

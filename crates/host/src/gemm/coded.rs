@@ -40,8 +40,12 @@ use super::{Epilogue, GemmError, Operand, Output, SKINNY, check_shapes, isa};
 use crate::pool;
 use crate::sync::{self, lock};
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod blocks;
 mod decode;
+#[cfg(target_arch = "x86_64")]
+mod limbs;
 mod panels;
 #[cfg(target_arch = "x86_64")]
 mod table;
@@ -238,61 +242,75 @@ impl CodedProduct<'_> {
         bits: usize,
         rows: &panels::Rows<'_>,
     ) -> Result<bool, GemmError> {
-        use panels::{GROUP, TALL, WIDE};
+        use panels::{GROUP, L1_BLOCKS, MOST_ROWS, ROWS, TALL, WIDE};
         let Self { m, n, k, .. } = *self;
         let (tall, blocks) = (m.next_multiple_of(TALL), k / CODED_BLOCK);
-        super::with_scratch([tall * k / 2, tall * blocks, 0], |[left, units, _]| {
-            let left: &mut [i16] = bytemuck::cast_slice_mut(left);
+        super::with_scratch([tall * blocks * ROWS, 0, 0], |[left, _, _]| {
+            let left: &mut [i32] = bytemuck::cast_slice_mut(left);
             let finite = AtomicBool::new(true);
-            pool::for_each_chunk_pair_mut((left, GROUP * k), (units, GROUP * blocks), |group, left, units| {
+            pool::for_each_chunk_mut(left, GROUP * blocks * ROWS, |group, left| {
                 let first = group * GROUP;
                 // SAFETY: the caller guarantees `m` rows of `k` elements.
-                if !unsafe { panels::left(&self.lhs, (first, GROUP.min(m - first)), k, left, units) } {
+                if !unsafe { panels::left(&self.lhs, (first, GROUP.min(m - first)), k, left) } {
                     finite.store(false, Relaxed);
                 }
             });
             if !finite.load(Relaxed) {
                 return Ok(false);
             }
-            let (left, units): (&[i16], &[f32]) = (left, units);
+            let left: &[i32] = left;
             pool::try_for_each_range(n, WIDE, |strip| {
-                super::with_scratch([WIDE * k / 2, WIDE * blocks, 2 * WIDE * tall], |[right, scales, sums]| {
-                    let right: &mut [i16] = bytemuck::cast_slice_mut(right);
-                    let (sums, turned) = sums.split_at_mut(WIDE * tall);
-                    rows.panel(bits, (strip.start, strip.len()), right, scales);
-                    let panels = left.chunks_exact(TALL * k).zip(units.chunks_exact(TALL * blocks));
-                    for ((left, units), sums) in panels.zip(sums.chunks_exact_mut(TALL * WIDE)) {
-                        panels::Tile { left, units, right, scales }.run(kernel, sums);
+                let sums = WIDE * tall.min(MOST_ROWS);
+                super::with_scratch([WIDE * L1_BLOCKS * ROWS, sums, sums], |[right, sums, turned]| {
+                    let right: &mut [i32] = bytemuck::cast_slice_mut(right);
+                    for (i, left) in left.chunks(MOST_ROWS * blocks * ROWS).enumerate() {
+                        let first = i * MOST_ROWS;
+                        let count = MOST_ROWS.min(m - first);
+                        let sums = &mut sums[..WIDE * count.next_multiple_of(TALL)];
+                        sums.fill(0.0);
+                        for from in (0..blocks).step_by(L1_BLOCKS) {
+                            let some = from..blocks.min(from + L1_BLOCKS);
+                            let right = &mut right[..WIDE * some.len() * ROWS];
+                            rows.panels(bits, strip.clone(), some.clone(), kernel.wide(), right);
+                            panels::multiply(kernel, (left, blocks), (right, some), sums);
+                        }
+                        // SAFETY: these columns of the output belong to this task.
+                        unsafe { self.finish_strip((first, count), strip.clone(), sums, turned) };
                     }
-                    // SAFETY: these columns of the output belong to this task.
-                    unsafe { self.finish_strip(strip, sums, turned) };
                 })
             })?;
             Ok(true)
         })?
     }
 
-    /// Stores some columns of the result, whose sums are rows of [`panels::WIDE`].
+    /// Stores some rows of some columns of the result, whose sums are rows of [`panels::WIDE`], with
+    /// room for their columns.
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn finish_strip(&self, strip: Range<usize>, sums: &mut [f32], turned: &mut [f32]) {
+    unsafe fn finish_strip(
+        &self,
+        (row, rows): (usize, usize),
+        strip: Range<usize>,
+        sums: &mut [f32],
+        turned: &mut [f32],
+    ) {
+        let tall = rows.next_multiple_of(panels::TALL);
         let (first, count, pitch) = (strip.start, strip.len(), panels::WIDE);
         if self.out.row != 1 {
             // SAFETY: the caller guarantees it.
-            unsafe { finish(sums.as_mut_ptr(), pitch, (self.m, count), (0, first), self.out, &self.finish) };
+            unsafe { finish(sums.as_mut_ptr(), pitch, (rows, count), (row, first), self.out, &self.finish) };
             return;
         }
         // Columns are contiguous: as the rows of the transposed product.
-        let tall = sums.len() / pitch;
-        crate::vectorize!(for (r, row) in sums.chunks_exact(pitch).enumerate() {
+        crate::vectorize!(for (r, sums) in sums.chunks_exact(pitch).enumerate() {
             for c in 0..pitch {
-                turned[c * tall + r] = row[c];
+                turned[c * tall + r] = sums[c];
             }
         });
         let out = StridedOutput { store: self.out.store, row: self.out.col, col: 1 };
         // SAFETY: the caller guarantees it.
-        unsafe { finish(turned.as_mut_ptr(), tall, (count, self.m), (first, 0), out, &self.finish.t()) };
+        unsafe { finish(turned.as_mut_ptr(), tall, (count, rows), (first, row), out, &self.finish.t()) };
     }
 
     /// As [`CodedProduct::blocks`], with one kernel.

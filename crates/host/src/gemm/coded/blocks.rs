@@ -7,7 +7,7 @@
 use half::f16;
 
 #[cfg(target_arch = "x86_64")]
-use super::vnni;
+use super::{avx2, limbs, vnni};
 use crate::vectorize;
 
 /// Values of the left factor that share a unit; blocks of scales are multiples of it.
@@ -49,6 +49,9 @@ pub(super) struct Job<'a> {
 pub(super) enum Kernel {
     /// Plain loops, for codes of 4 or 8 bits.
     Plain(usize),
+    /// AVX2, for codes of 4 or 8 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(usize),
     /// AVX-512 with VNNI, for codes of 4 or 8 bits.
     #[cfg(target_arch = "x86_64")]
     Vnni(usize),
@@ -64,15 +67,38 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         if vnni::is_supported() {
             return Kernel::Vnni(bits);
+        } else if avx2::is_supported() {
+            return Kernel::Avx2(bits);
         }
         Kernel::Plain(bits)
+    }
+
+    /// The kernels that this processor supports.
+    #[cfg(test)]
+    pub(super) fn all(bits: usize) -> Vec<Kernel> {
+        let mut all = vec![Kernel::Plain(bits)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(avx2::is_supported().then_some(Kernel::Avx2(bits)));
+            all.extend(vnni::is_supported().then_some(Kernel::Vnni(bits)));
+        }
+        all
+    }
+
+    /// Columns of a tile of many rows: whole ones of [`WIDE`](super::panels::WIDE).
+    pub(super) fn wide(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(_) => super::panels::WIDE / 2,
+            _ => super::panels::WIDE,
+        }
     }
 
     fn bits(self) -> usize {
         match self {
             Kernel::Plain(bits) => bits,
             #[cfg(target_arch = "x86_64")]
-            Kernel::Vnni(bits) => bits,
+            Kernel::Avx2(bits) | Kernel::Vnni(bits) => bits,
         }
     }
 
@@ -82,7 +108,9 @@ impl Kernel {
             // An integer for each code, and the units.
             Kernel::Plain(bits) => LANES * (codes_in_word(bits) + 1),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Vnni(bits) => vnni::chunk_bytes(bits) / 4,
+            Kernel::Avx2(8) => avx2::HALVES_BYTES / 4,
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(bits) | Kernel::Vnni(bits) => limbs::chunk_bytes(bits) / 4,
         }
     }
 
@@ -104,7 +132,9 @@ impl Kernel {
             match self {
                 Kernel::Plain(bits) => fixed.lanes(bits, to),
                 #[cfg(target_arch = "x86_64")]
-                Kernel::Vnni(bits) => vectorize!(vnni::limbs(&fixed, bits, to)),
+                Kernel::Avx2(8) => vectorize!(avx2::halves(&fixed, to)),
+                #[cfg(target_arch = "x86_64")]
+                Kernel::Avx2(bits) | Kernel::Vnni(bits) => vectorize!(limbs::limbs(&fixed, bits, to)),
             }
         }
         true
@@ -125,6 +155,8 @@ impl Kernel {
             unsafe {
                 match self {
                     Kernel::Plain(bits) => plain(&some, bits, rows, stride, sums),
+                    #[cfg(target_arch = "x86_64")]
+                    Kernel::Avx2(bits) => avx2::run(&some, bits, rows, stride, sums),
                     #[cfg(target_arch = "x86_64")]
                     Kernel::Vnni(bits) => vnni::run(&some, bits, rows, stride, sums),
                 }

@@ -1,15 +1,18 @@
 //! Products of many rows with codes, as sums of 16-bit integers: the prefill of a language model.
 //!
-//! Both factors become panels of 16-bit integers, in pairs along the sum, which is what the dot
-//! products of VNNI take. A row of the left factor is in fixed point for each block of
-//! [`CODED_BLOCK`] values: integers of 16 bits in units of a power of two, as in
-//! [`super::blocks`] but narrower. Codes are widened. The sum of a block is an exact integer; it is
-//! scaled by unit and scale and added in fp32 with a fused multiply-add, block after block. So the
-//! bits depend neither on the instruction set nor on the number of threads.
+//! Both factors become panels of 16-bit integers, in pairs along the sum, in the layout of
+//! `gemm::bfp`, whose tiles multiply them. A row of the left factor is in fixed point
+//! for each block of [`CODED_BLOCK`] values: integers of 16 bits in units of a power of two, as in
+//! [`super::blocks`] but narrower. Codes are widened; their unit is their scale. The sum of a block
+//! is an exact integer; it is scaled by both units and added in fp32 with a fused multiply-add,
+//! block after block. So the bits depend neither on the instruction set nor on the number of
+//! threads.
 //!
-//! Panel of the left factor, for each [`TALL`] rows: for each block `[pair][row][2]` integers. Its
-//! units are `[block][row]`. Panel of codes, for each [`WIDE`] columns of the result:
-//! `[pair][column][2]`, and its scales `[block][column]`. What is beyond the edge of a factor is 0.
+//! A panel of [`TALL`] rows of the left factor, or of [`Kernel::wide`] columns of the result, has
+//! [`ROWS`] words of 32 bits for each block of each line: the [`PAIRS`] pairs, then the unit.
+//! What is beyond the edge of a factor is 0.
+
+use std::ops::Range;
 
 use half::f16;
 
@@ -20,12 +23,18 @@ use crate::{convert, vectorize};
 
 /// Rows of a tile.
 pub(super) const TALL: usize = 6;
-/// Columns of a tile.
+/// The most columns of a tile, and those of a task.
 pub(super) const WIDE: usize = 32;
+/// The most rows, whole tiles, whose sums are kept: they fit the L2 cache.
+pub(super) const MOST_ROWS: usize = 128 * TALL;
 /// Lanes of a vector of 32 bits.
 const LANES: usize = 16;
 /// Pairs of a block.
 const PAIRS: usize = CODED_BLOCK / 2;
+/// Words of a line of a block.
+pub(super) const ROWS: usize = PAIRS + 1;
+/// Blocks of both factors that stay in the L1 cache while the rows stream through it.
+pub(super) const L1_BLOCKS: usize = 8;
 
 /// Rows of the left factor that are loaded together: some whole tiles.
 pub(super) const GROUP: usize = 8 * TALL;
@@ -33,28 +42,20 @@ pub(super) const GROUP: usize = 8 * TALL;
 /// A block of each row of a group.
 type BlockOfRows = [[f32; CODED_BLOCK]; GROUP];
 
-/// Writes the panels and units of rows `first..first + rows` of the left factor, at most
-/// [`GROUP`]; false if a value is not finite.
+/// Writes the panels of rows `first..first + rows` of the left factor, at most [`GROUP`]; false if a
+/// value is not finite.
 ///
 /// # Safety
 /// These rows have `k` readable elements.
-pub(super) unsafe fn left(
-    factor: &Factor,
-    (first, rows): (usize, usize),
-    k: usize,
-    to: &mut [i16],
-    units: &mut [f32],
-) -> bool {
+pub(super) unsafe fn left(factor: &Factor, (first, rows): (usize, usize), k: usize, to: &mut [i32]) -> bool {
     let mut x: BlockOfRows = [[0.0; CODED_BLOCK]; GROUP];
     let mut finite = true;
     let blocks = k / CODED_BLOCK;
     for block in 0..blocks {
         // SAFETY: the caller guarantees the elements; blocks are whole.
         unsafe { load(factor, (first, rows), block * CODED_BLOCK, &mut x) };
-        let panels = to.chunks_exact_mut(k * TALL).zip(units.chunks_exact_mut(blocks * TALL));
-        for (x, (to, units)) in x.chunks_exact(TALL).zip(panels) {
-            let to = &mut to[block * CODED_BLOCK * TALL..][..CODED_BLOCK * TALL];
-            finite &= vectorize!(fixed(x, to, &mut units[block * TALL..][..TALL]));
+        for (x, to) in x.chunks_exact(TALL).zip(to.chunks_exact_mut(blocks * ROWS * TALL)) {
+            finite &= vectorize!(fixed(x, &mut to[block * ROWS * TALL..][..ROWS * TALL]));
         }
     }
     finite
@@ -81,7 +82,7 @@ unsafe fn load(factor: &Factor, (first, rows): (usize, usize), at: usize, x: &mu
 
 /// Rounds a block of each row of a tile to integers; false if a value is not finite.
 #[inline(always)]
-fn fixed(x: &[[f32; CODED_BLOCK]], to: &mut [i16], units: &mut [f32]) -> bool {
+fn fixed(x: &[[f32; CODED_BLOCK]], to: &mut [i32]) -> bool {
     let mut top = 0u32;
     for i in 0..TALL {
         let mut largest = 0u32;
@@ -90,21 +91,26 @@ fn fixed(x: &[[f32; CODED_BLOCK]], to: &mut [i16], units: &mut [f32]) -> bool {
         }
         top = top.max(largest);
         let (factor, unit) = exponent(largest, 15);
-        units[i] = unit;
+        to[PAIRS * TALL + i] = unit.to_bits() as i32;
         let mut integers = [0i32; CODED_BLOCK];
         for p in 0..CODED_BLOCK {
             // The largest value may be rounded up to 2¹⁵.
             integers[p] = whole(x[i][p] * factor).min(i32::from(i16::MAX));
         }
         for p in 0..PAIRS {
-            to[(p * TALL + i) * 2] = integers[2 * p] as i16;
-            to[(p * TALL + i) * 2 + 1] = integers[2 * p + 1] as i16;
+            to[p * TALL + i] = pair(integers[2 * p], integers[2 * p + 1]);
         }
     }
     top < 0x7F80_0000
 }
 
-/// Rows of codes that become a panel.
+/// Two integers of 16 bits.
+#[inline(always)]
+fn pair(first: i32, second: i32) -> i32 {
+    (first & 0xFFFF) | (second << 16)
+}
+
+/// Rows of codes that become panels.
 pub(super) struct Rows<'a> {
     pub codes: &'a [u8],
     pub scales: &'a [u8],
@@ -114,41 +120,49 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The panel of the `count` rows from `first` on, at most [`WIDE`].
-    pub(super) fn panel(&self, bits: usize, (first, count): (usize, usize), to: &mut [i16], scales: &mut [f32]) {
-        match bits {
-            4 => vectorize!(self.widen::<4>((first, count), to)),
-            _ => vectorize!(self.widen::<8>((first, count), to)),
-        }
+    /// The panels of some blocks of the rows `lines`, each of `wide` lines, until `to` is full.
+    pub(super) fn panels(&self, bits: usize, lines: Range<usize>, blocks: Range<usize>, wide: usize, to: &mut [i32]) {
         let groups = self.k / self.block;
-        scales.fill(0.0);
-        for c in 0..count {
-            let own = &self.scales[2 * (first + c) * groups..][..2 * groups];
-            for (block, to) in scales.chunks_exact_mut(WIDE).enumerate() {
+        for (i, to) in to.chunks_exact_mut(blocks.len() * ROWS * wide).enumerate() {
+            let first = lines.end.min(lines.start + i * wide);
+            let lines = first..lines.end.min(first + wide);
+            match bits {
+                4 => vectorize!(self.widen::<4>(lines.clone(), blocks.start, wide, to)),
+                _ => vectorize!(self.widen::<8>(lines.clone(), blocks.start, wide, to)),
+            }
+            for (block, to) in blocks.clone().zip(to.chunks_exact_mut(ROWS * wide)) {
                 let at = 2 * (block * CODED_BLOCK / self.block);
-                to[c] = f16::from_le_bytes([own[at], own[at + 1]]).to_f32();
+                let units = &mut to[PAIRS * wide..];
+                units.fill(0);
+                for (line, unit) in lines.clone().zip(units) {
+                    let own = &self.scales[2 * line * groups + at..];
+                    *unit = f16::from_le_bytes([own[0], own[1]]).to_f32().to_bits() as i32;
+                }
             }
         }
     }
 
     #[inline(always)]
-    fn widen<const BITS: usize>(&self, (first, count): (usize, usize), to: &mut [i16]) {
-        let bytes = self.k * BITS / 8;
+    fn widen<const BITS: usize>(&self, lines: Range<usize>, block: usize, wide: usize, to: &mut [i32]) {
+        let (bytes, per_block) = (self.k * BITS / 8, CODED_BLOCK * BITS / 32);
         let per_word = 32 / BITS / 2;
-        for half in 0..WIDE / LANES {
-            for at in 0..bytes / 4 {
-                let mut words = [0u32; LANES];
-                for (lane, word) in words.iter_mut().enumerate().take(count.saturating_sub(half * LANES)) {
-                    let from = (first + half * LANES + lane) * bytes + 4 * at;
-                    let code = &self.codes[from..from + 4];
-                    *word = u32::from_le_bytes([code[0], code[1], code[2], code[3]]);
-                }
-                for pair in 0..per_word {
-                    let to = &mut to[((at * per_word + pair) * WIDE + half * LANES) * 2..][..2 * LANES];
-                    for lane in 0..LANES {
-                        let word = words[lane] >> (2 * BITS * pair);
-                        to[2 * lane] = (((word << (32 - BITS)) as i32) >> (32 - BITS)) as i16;
-                        to[2 * lane + 1] = (((word << (32 - 2 * BITS)) as i32) >> (32 - BITS)) as i16;
+        for (b, to) in to.chunks_exact_mut(ROWS * wide).enumerate() {
+            let from = (block + b) * 4 * per_block;
+            for half in 0..wide / LANES {
+                for at in 0..per_block {
+                    let mut words = [0u32; LANES];
+                    for (lane, word) in words.iter_mut().enumerate().take(lines.len().saturating_sub(half * LANES)) {
+                        let from = (lines.start + half * LANES + lane) * bytes + from + 4 * at;
+                        let code = &self.codes[from..from + 4];
+                        *word = u32::from_le_bytes([code[0], code[1], code[2], code[3]]);
+                    }
+                    for p in 0..per_word {
+                        let to = &mut to[(at * per_word + p) * wide + half * LANES..][..LANES];
+                        for lane in 0..LANES {
+                            let word = words[lane] >> (2 * BITS * p);
+                            let code = |end: usize| ((word << (32 - end)) as i32) >> (32 - BITS);
+                            to[lane] = pair(code(BITS), code(2 * BITS));
+                        }
                     }
                 }
             }
@@ -156,44 +170,118 @@ impl Rows<'_> {
     }
 }
 
-/// A panel of the left factor and one of codes.
-pub(super) struct Tile<'a> {
-    pub left: &'a [i16],
-    pub units: &'a [f32],
-    pub right: &'a [i16],
-    pub scales: &'a [f32],
+/// Adds the products of panels of the left factor, of `blocks` blocks, and of codes, which hold
+/// `some` of them, to sums in rows of [`WIDE`].
+pub(super) fn multiply(
+    kernel: Kernel,
+    (left, blocks): (&[i32], usize),
+    (right, some): (&[i32], Range<usize>),
+    sums: &mut [f32],
+) {
+    let wide = kernel.wide();
+    let left = left.chunks_exact(TALL * blocks * ROWS);
+    for (left, sums) in left.zip(sums.chunks_exact_mut(TALL * WIDE)) {
+        let left = &left[TALL * ROWS * some.start..TALL * ROWS * some.end];
+        for (right, col) in right.chunks_exact(wide * some.len() * ROWS).zip((0..WIDE).step_by(wide)) {
+            Tile { left, right }.run(kernel, &mut sums[col..]);
+        }
+    }
+}
+
+/// Some blocks of a panel of the left factor and of one of codes.
+struct Tile<'a> {
+    left: &'a [i32],
+    right: &'a [i32],
 }
 
 impl Tile<'_> {
-    /// Stores the sums, [`TALL`] rows of [`WIDE`].
-    pub(super) fn run(&self, kernel: Kernel, sums: &mut [f32]) {
+    /// Adds the sums of the blocks to [`TALL`] rows of sums, at a distance of [`WIDE`].
+    fn run(&self, kernel: Kernel, sums: &mut [f32]) {
         match kernel {
             Kernel::Plain(_) => vectorize!(self.loops(sums)),
-            // SAFETY: the kernel is made only where the processor supports it.
+            // SAFETY: the kernels are made only where the processor supports them.
             #[cfg(target_arch = "x86_64")]
-            Kernel::Vnni(_) => unsafe { super::vnni::tile(self, sums) },
+            Kernel::Avx2(_) => unsafe { x86::avx2(self, sums) },
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Vnni(_) => unsafe { x86::avx512(self, sums) },
         }
     }
 
     #[inline(always)]
     fn loops(&self, sums: &mut [f32]) {
-        sums.fill(0.0);
-        let left = self.left.chunks_exact(CODED_BLOCK * TALL).zip(self.units.chunks_exact(TALL));
-        let right = self.right.chunks_exact(CODED_BLOCK * WIDE).zip(self.scales.chunks_exact(WIDE));
-        for ((left, units), (right, scales)) in left.zip(right) {
+        for (left, right) in self.left.chunks_exact(ROWS * TALL).zip(self.right.chunks_exact(ROWS * WIDE)) {
             for i in 0..TALL {
                 let mut whole = [0i32; WIDE];
                 for p in 0..PAIRS {
-                    let at = (p * TALL + i) * 2;
-                    let (a, b) = (i32::from(left[at]), i32::from(left[at + 1]));
-                    let codes = &right[p * 2 * WIDE..][..2 * WIDE];
+                    let (a, b) = halves(left[p * TALL + i]);
+                    let codes = &right[p * WIDE..][..WIDE];
                     for c in 0..WIDE {
-                        whole[c] += a * i32::from(codes[2 * c]) + b * i32::from(codes[2 * c + 1]);
+                        let (x, y) = halves(codes[c]);
+                        whole[c] += a * x + b * y;
                     }
                 }
+                let unit = f32::from_bits(left[PAIRS * TALL + i] as u32);
+                let scales = &right[PAIRS * WIDE..][..WIDE];
                 let sums = &mut sums[i * WIDE..][..WIDE];
                 for c in 0..WIDE {
-                    sums[c] = (whole[c] as f32).mul_add(scales[c] * units[i], sums[c]);
+                    sums[c] = (whole[c] as f32).mul_add(f32::from_bits(scales[c] as u32) * unit, sums[c]);
+                }
+            }
+        }
+    }
+}
+
+/// The two integers of a pair.
+#[inline(always)]
+fn halves(pair: i32) -> (i32, i32) {
+    ((pair << 16) >> 16, pair >> 16)
+}
+
+/// The tiles of `gemm::bfp`, of two vectors of columns.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{CODED_BLOCK, ROWS, TALL, Tile, WIDE};
+    use crate::gemm::bfp::{self, BlockSimd, add_blocks};
+    use crate::gemm::vector::{Avx2, Avx512};
+
+    const _: () = assert!(CODED_BLOCK == bfp::BLOCK && ROWS == bfp::ROWS);
+
+    /// Vectors of columns.
+    const VECTORS: usize = 2;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn avx2(tile: &Tile<'_>, sums: &mut [f32]) {
+        // SAFETY: the caller guarantees the set.
+        unsafe { add::<Avx2>(tile, sums) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    pub(super) unsafe fn avx512(tile: &Tile<'_>, sums: &mut [f32]) {
+        // SAFETY: the caller guarantees the set.
+        unsafe { add::<Avx512>(tile, sums) }
+    }
+
+    /// # Safety
+    /// The processor supports the set.
+    #[inline(always)]
+    unsafe fn add<S: BlockSimd>(tile: &Tile<'_>, sums: &mut [f32]) {
+        let wide = VECTORS * S::LANES;
+        let blocks = tile.left.len() / (ROWS * TALL);
+        assert!(tile.right.len() >= blocks * ROWS * wide && sums.len() >= (TALL - 1) * WIDE + wide);
+        let sums = sums.as_mut_ptr();
+        // SAFETY: so many blocks and sums were checked; the caller guarantees the set.
+        unsafe {
+            let mut all = [[S::splat(0.0); VECTORS]; TALL];
+            for i in 0..TALL {
+                for v in 0..VECTORS {
+                    all[i][v] = S::load(sums.add(i * WIDE + v * S::LANES));
+                }
+            }
+            let panels = (tile.left.as_ptr().cast(), tile.right.as_ptr().cast());
+            let all = add_blocks::<S, TALL, VECTORS>(panels, blocks, all, || ());
+            for i in 0..TALL {
+                for v in 0..VECTORS {
+                    S::store(sums.add(i * WIDE + v * S::LANES), all[i][v]);
                 }
             }
         }

@@ -43,14 +43,6 @@ impl Random {
     }
 }
 
-fn kernels(bits: usize) -> Vec<blocks::Kernel> {
-    let mut all = vec![blocks::Kernel::Plain(bits)];
-    if blocks::Kernel::best(bits) != all[0] {
-        all.push(blocks::Kernel::best(bits));
-    }
-    all
-}
-
 fn product(matrix: &CodedMatrix<'_>, x: &[f32], m: usize, sums: CodedSums) -> Vec<f32> {
     let (n, k) = matrix.shape();
     let mut out = vec![f32::NAN; m * n];
@@ -90,8 +82,8 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
                 .map(|_| f16::from_f32((rng.uniform() as f32 - 0.5) * (rng.below(30) as f32 - 20.0).exp2()).to_f32())
                 .collect();
             let mut results = Vec::new();
-            for kernel in kernels(bits) {
-                // SAFETY: `kernels` returns what the processor supports.
+            for kernel in blocks::Kernel::all(bits) {
+                // SAFETY: `all` returns what the processor supports.
                 let sums =
                     |job: &CodedProduct<'_>| unsafe { job.blocks_with(kernel, &random.codes, &random.scales, block) };
                 results.push(with_sums(&random, &x, m, sums));
@@ -134,10 +126,10 @@ fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
             .collect();
         let codes = panels::Rows { codes: &random.codes, scales: &random.scales, block, k: cols };
         let by_panels = |kernel| {
-            // SAFETY: `kernels` returns what the processor supports.
+            // SAFETY: `all` returns what the processor supports.
             with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, bits, &codes) })
         };
-        let results: Vec<_> = kernels(bits).into_iter().map(by_panels).collect();
+        let results: Vec<_> = blocks::Kernel::all(bits).into_iter().map(by_panels).collect();
         for other in &results[1..] {
             let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&results[0]), bits(other), "{} bits, {m} rows", random.bits);
@@ -159,6 +151,37 @@ fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
                 let found = f64::from(results[0][i * rows + r]);
                 assert!((found - sum).abs() <= bound, "{found} {sum} {bound}");
             }
+        }
+    }
+}
+
+#[test]
+fn sums_of_panels_do_not_depend_on_how_a_product_is_divided() {
+    let mut rng = Rng::new(10);
+    let (rows, cols, m) = (1100, 320, 790);
+    for bits in [4, 8] {
+        let random = Random::new(&mut rng, rows, cols, bits, 32);
+        let x: Vec<f32> = (0..m * cols).map(|_| f16::from_f32(rng.uniform() as f32 - 0.5).to_f32()).collect();
+        let codes = panels::Rows { codes: &random.codes, scales: &random.scales, block: 32, k: cols };
+        let whole: Vec<_> = blocks::Kernel::all(bits)
+            .into_iter()
+            // SAFETY: `all` returns what the processor supports.
+            .map(|kernel| with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, bits, &codes) }))
+            .collect();
+        assert!(whole.iter().all(|other| *other == whole[0]));
+        // The last rows and columns alone.
+        let (some, last) = (20, 45);
+        let (bytes, scales) = (last * cols * bits / 8, 2 * last * cols / 32);
+        let codes = Codes::Scaled {
+            bits,
+            codes: &random.codes[random.codes.len() - bytes..],
+            scales: &random.scales[random.scales.len() - scales..],
+            block: 32,
+        };
+        let matrix = CodedMatrix::new(last, cols, codes).unwrap();
+        let part = product(&matrix, &x[(m - some) * cols..], some, CodedSums::Blocks);
+        for (i, part) in part.chunks_exact(last).enumerate() {
+            assert_eq!(part, &whole[0][(m - some + i + 1) * rows - last..][..last], "{bits} bits, row {i}");
         }
     }
 }

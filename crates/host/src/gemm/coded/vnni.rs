@@ -1,20 +1,13 @@
-//! The sums with AVX-512 and VNNI, whose dot products take unsigned times signed bytes.
-//!
-//! An integer of the left factor is three signed bytes, `a + 256 b + 65536 c`. Codes become
-//! unsigned by adding 8 or 128; a sum begins with what that adds, negated. A prepared chunk has
-//! vectors of 64 bytes: for int4 the bytes `a`, `b` and `c` of the even values, then of the odd
-//! ones (the low and high nibbles), for int8 those of all values; then the first sums and the
-//! units.
+//! The sums with AVX-512 and VNNI, whose dot products take unsigned times signed bytes: codes and
+//! the [`limbs`](super::limbs) of integers.
 
 use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::blocks::{CODED_BLOCK, Fixed, Job, LANES, sum};
-use super::panels::{TALL, Tile, WIDE};
+use super::blocks::{CODED_BLOCK, Job, LANES, sum};
+use super::limbs::{VECTOR, chunk_bytes};
 
-/// Bytes of a vector.
-const VECTOR: usize = 64;
 /// Prefetch distance in bytes.
 const AHEAD: usize = 6 << 10;
 
@@ -22,51 +15,6 @@ pub(super) fn is_supported() -> bool {
     use std::arch::is_x86_feature_detected as has;
     let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has!("avx512vnni");
     avx512 && has!("avx2") && has!("fma") && has!("f16c")
-}
-
-/// Bytes of a prepared chunk.
-pub(super) const fn chunk_bytes(bits: usize) -> usize {
-    VECTOR * if bits == 4 { 8 } else { 5 }
-}
-
-/// Splits the integers of a chunk.
-#[inline(always)]
-pub(super) fn limbs(fixed: &Fixed, bits: usize, to: &mut [u8]) {
-    let mut split = [[0u8; 128]; 3];
-    let [a, b, c] = &mut split;
-    for i in 0..128 {
-        // Each byte is the nearest one, so what is left is a multiple of 256.
-        let value = fixed.values[i];
-        let low = value as i8;
-        let rest = (value - i32::from(low)) >> 8;
-        let middle = rest as i8;
-        a[i] = low as u8;
-        b[i] = middle as u8;
-        c[i] = ((rest - i32::from(middle)) >> 8) as u8;
-    }
-    let mut vectors = to.chunks_exact_mut(VECTOR);
-    let bias = if bits == 4 { 8 } else { 128 };
-    let per_lane = 32 / bits;
-    if bits == 4 {
-        for odd in 0..2 {
-            for (limb, vector) in split.iter().zip(vectors.by_ref()) {
-                for (byte, pair) in vector.iter_mut().zip(limb.chunks_exact(2)) {
-                    *byte = pair[odd];
-                }
-            }
-        }
-    } else {
-        for (limb, vector) in split.iter().zip(vectors.by_ref()) {
-            vector.copy_from_slice(&limb[..VECTOR]);
-        }
-    }
-    let mut words = vectors.flat_map(|vector| vector.chunks_exact_mut(4));
-    for (values, word) in fixed.values.chunks_exact(per_lane).take(LANES).zip(words.by_ref()) {
-        word.copy_from_slice(&(-bias * values.iter().sum::<i32>()).to_ne_bytes());
-    }
-    for (unit, word) in fixed.units.iter().zip(words) {
-        word.copy_from_slice(&unit.to_ne_bytes());
-    }
 }
 
 /// # Safety
@@ -205,47 +153,6 @@ unsafe fn some<const BITS: usize, const M: usize, const R: usize>(
                 _mm512_storeu_ps(all.as_mut_ptr(), *lanes);
                 sums.add(i * job.pitch + row + r).write(sum(all));
             }
-        }
-    }
-}
-
-/// The sums of a tile of panels: in registers, six rows of two vectors.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn tile(tile: &Tile<'_>, sums: &mut [f32]) {
-    const VECTORS: usize = WIDE / LANES;
-    assert!(sums.len() == TALL * WIDE);
-    let left = tile.left.chunks_exact(CODED_BLOCK * TALL).zip(tile.units.chunks_exact(TALL));
-    let right = tile.right.chunks_exact(CODED_BLOCK * WIDE).zip(tile.scales.chunks_exact(WIDE));
-    let mut accumulators = [[_mm512_setzero_ps(); VECTORS]; TALL];
-    for ((left, units), (right, scales)) in left.zip(right) {
-        let mut whole = [[_mm512_setzero_si512(); VECTORS]; TALL];
-        // SAFETY: the chunks have the sizes of a block, pairs of which are read.
-        unsafe {
-            for pair in 0..CODED_BLOCK / 2 {
-                let codes = right.as_ptr().add(pair * 2 * WIDE);
-                let codes: [__m512i; VECTORS] =
-                    std::array::from_fn(|v| _mm512_loadu_si512(codes.add(v * 2 * LANES).cast()));
-                for i in 0..TALL {
-                    let x = left.as_ptr().add((pair * TALL + i) * 2).cast::<i32>().read_unaligned();
-                    let x = _mm512_set1_epi32(x);
-                    for v in 0..VECTORS {
-                        whole[i][v] = _mm512_dpwssd_epi32(whole[i][v], codes[v], x);
-                    }
-                }
-            }
-            for i in 0..TALL {
-                let unit = _mm512_set1_ps(units[i]);
-                for v in 0..VECTORS {
-                    let scale = _mm512_mul_ps(_mm512_loadu_ps(scales.as_ptr().add(v * LANES)), unit);
-                    accumulators[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[i][v]), scale, accumulators[i][v]);
-                }
-            }
-        }
-    }
-    for (i, row) in accumulators.iter().enumerate() {
-        for (v, sums_of) in row.iter().enumerate() {
-            // SAFETY: checked at the beginning.
-            unsafe { _mm512_storeu_ps(sums.as_mut_ptr().add(i * WIDE + v * LANES), *sums_of) };
         }
     }
 }

@@ -1,0 +1,197 @@
+//! The sums with AVX2.
+//!
+//! int4: `vpmaddubsw` multiplies unsigned codes by the [`limbs`](super::limbs) of integers. A pair
+//! of products is at most 2 · 15 · 128, so two pairs fit into 16 bits.
+//!
+//! int8: such a pair would not fit. `vpmaddwd` multiplies codes that are widened to 16 bits by the
+//! integers' halves, `a + 65536 b`. A prepared chunk has vectors of 64 bytes: the halves `a` of the
+//! even values of each lane, then of the odd ones, `b` likewise, and the units.
+
+use std::arch::x86_64::*;
+
+use super::blocks::{CODED_BLOCK, Fixed, Job, LANES, sum};
+use super::limbs::VECTOR;
+
+/// Lanes of a vector of 32 bits, half a chunk.
+const HALF: usize = LANES / 2;
+/// Bytes of the codes of half a chunk.
+const HALF_BYTES: usize = VECTOR / 2;
+/// Prefetch distance in bytes.
+const AHEAD: usize = 4 << 10;
+/// Bytes of a prepared chunk of the values of int8 codes.
+pub(super) const HALVES_BYTES: usize = 5 * VECTOR;
+
+pub(super) fn is_supported() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("fma") && has!("f16c")
+}
+
+/// Splits the integers of a chunk for int8 codes.
+#[inline(always)]
+pub(super) fn halves(fixed: &Fixed, to: &mut [u8]) {
+    let mut vectors = [[0i16; VECTOR / 2]; 4];
+    for i in 0..VECTOR {
+        let (value, at) = (fixed.values[i], i / 2);
+        let low = value as i16;
+        vectors[i % 2][at] = low;
+        vectors[2 + i % 2][at] = ((value - i32::from(low)) >> 16) as i16;
+    }
+    let (integers, units) = to.split_at_mut(4 * VECTOR);
+    for (half, bytes) in vectors.as_flattened().iter().zip(integers.chunks_exact_mut(2)) {
+        bytes.copy_from_slice(&half.to_ne_bytes());
+    }
+    for (unit, bytes) in fixed.units.iter().zip(units.chunks_exact_mut(4)) {
+        bytes.copy_from_slice(&unit.to_ne_bytes());
+    }
+}
+
+/// # Safety
+/// As [`super::blocks::Kernel::run`], for `rows` prepared rows of `stride` bytes: 1, 2, 4 or 8.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize, sums: *mut f32) {
+    let (mut c, pairs) = (0, rows <= 2);
+    while c < job.count {
+        let row = job.first + c;
+        let together = if pairs && c + 2 <= job.count { 2 } else { 1 };
+        // At most four rows at a time: the accumulators of more do not fit the registers.
+        for some in (0..rows).step_by(4) {
+            let job = Job { prepared: &job.prepared[some * stride..], ..*job };
+            let sums = sums.wrapping_add(some * job.pitch);
+            // SAFETY: the caller guarantees it.
+            unsafe {
+                match (bits, rows, together) {
+                    (4, 1, 1) => some_rows::<4, 1, 1>(&job, row, stride, sums),
+                    (4, 1, _) => some_rows::<4, 1, 2>(&job, row, stride, sums),
+                    (4, 2, 1) => some_rows::<4, 2, 1>(&job, row, stride, sums),
+                    (4, 2, _) => some_rows::<4, 2, 2>(&job, row, stride, sums),
+                    (4, ..) => some_rows::<4, 4, 1>(&job, row, stride, sums),
+                    (_, 1, 1) => some_rows::<8, 1, 1>(&job, row, stride, sums),
+                    (_, 1, _) => some_rows::<8, 1, 2>(&job, row, stride, sums),
+                    (_, 2, 1) => some_rows::<8, 2, 1>(&job, row, stride, sums),
+                    (_, 2, _) => some_rows::<8, 2, 2>(&job, row, stride, sums),
+                    _ => some_rows::<8, 4, 1>(&job, row, stride, sums),
+                }
+            }
+        }
+        c += together;
+    }
+}
+
+/// The scales of the blocks of 32 codes of a chunk.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn scales<const BITS: usize>(job: &Job<'_>, scales: *const u8, chunk: usize, blocks: usize) -> __m256 {
+    let per_chunk = 8 * VECTOR / BITS / CODED_BLOCK;
+    let mut four = [0u16; 4];
+    // SAFETY: the caller guarantees the scales of the row.
+    unsafe {
+        if job.block == CODED_BLOCK && blocks >= per_chunk {
+            let from = scales.add(2 * chunk * per_chunk);
+            std::ptr::copy_nonoverlapping(from, four.as_mut_ptr().cast::<u8>(), 2 * per_chunk);
+        } else {
+            for (b, scale) in four.iter_mut().take(blocks.min(per_chunk)).enumerate() {
+                let at = (chunk * per_chunk + b) * CODED_BLOCK / job.block;
+                *scale = scales.add(2 * at).cast::<u16>().read_unaligned();
+            }
+        }
+        _mm256_castps128_ps256(_mm_cvtph_ps(_mm_loadl_epi64(four.as_ptr().cast())))
+    }
+}
+
+/// The sums of each lane of half a chunk, of a row of `codes` and a prepared one. Both are two
+/// vectors: the low and the high nibbles, or the even and the odd codes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn lane_sums<const BITS: usize>(codes: [__m256i; 2], prepared: *const u8) -> __m256i {
+    // SAFETY: the caller guarantees the prepared chunk.
+    unsafe {
+        let vector = |v: usize| _mm256_loadu_si256(prepared.add(v * VECTOR).cast());
+        if BITS == 4 {
+            let limb = |i: usize| {
+                let (low, high) =
+                    (_mm256_maddubs_epi16(codes[0], vector(i)), _mm256_maddubs_epi16(codes[1], vector(i + 3)));
+                _mm256_add_epi16(low, high)
+            };
+            // a + 256 (b + 256 c)
+            let (ones, more) = (_mm256_set1_epi16(1), _mm256_set1_epi16(256));
+            let low = _mm256_add_epi32(vector(6), _mm256_madd_epi16(limb(0), ones));
+            let high = _mm256_add_epi32(_mm256_madd_epi16(limb(1), ones), _mm256_madd_epi16(limb(2), more));
+            return _mm256_add_epi32(low, _mm256_slli_epi32::<8>(high));
+        }
+        let half = |i: usize| {
+            let (even, odd) = (_mm256_madd_epi16(codes[0], vector(i)), _mm256_madd_epi16(codes[1], vector(i + 1)));
+            _mm256_add_epi32(even, odd)
+        };
+        _mm256_add_epi32(half(0), _mm256_slli_epi32::<16>(half(2)))
+    }
+}
+
+/// `R` rows of codes with `M` prepared rows.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn some_rows<const BITS: usize, const M: usize, const R: usize>(
+    job: &Job<'_>,
+    row: usize,
+    stride: usize,
+    sums: *mut f32,
+) {
+    let (bytes, blocks) = (job.k * BITS / 8, job.k / job.block);
+    let unit_at = if BITS == 4 { 7 } else { 4 };
+    let chunk_bytes = (unit_at + 1) * VECTOR;
+    // SAFETY: the caller guarantees the rows of codes and scales, the prepared rows and the sums.
+    unsafe {
+        let codes: [*const u8; R] = std::array::from_fn(|r| job.codes.as_ptr().add((row + r) * bytes));
+        let row_scales: [*const u8; R] = std::array::from_fn(|r| job.scales.as_ptr().add(2 * (row + r) * blocks));
+        let mut accumulators = [[[_mm256_setzero_ps(); 2]; R]; M];
+        for chunk in 0..bytes.div_ceil(VECTOR) {
+            let at = chunk * VECTOR;
+            let left = bytes - at;
+            let mut last = [[0u8; VECTOR]; R];
+            let mut from = [std::ptr::null::<u8>(); R];
+            let mut scale = [_mm256_setzero_ps(); R];
+            for r in 0..R {
+                from[r] = codes[r].add(at);
+                if left < VECTOR {
+                    std::ptr::copy_nonoverlapping(from[r], last[r].as_mut_ptr(), left);
+                    from[r] = last[r].as_ptr();
+                }
+                _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(at + AHEAD).cast());
+                scale[r] = scales::<BITS>(job, row_scales[r], chunk, left * 8 / BITS / CODED_BLOCK);
+            }
+            for half in 0..2 {
+                let lanes = match (BITS, half) {
+                    (4, 0) => _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1),
+                    (4, _) => _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3),
+                    (_, half) => _mm256_set1_epi32(half),
+                };
+                let half = half as usize;
+                for r in 0..R {
+                    let word = _mm256_loadu_si256(from[r].add(half * HALF_BYTES).cast());
+                    let parts = if BITS == 4 {
+                        // The nibbles plus 8.
+                        let (sign, nibble) = (_mm256_set1_epi8(0x88u8 as i8), _mm256_set1_epi8(0x0F));
+                        let word = _mm256_xor_si256(word, sign);
+                        [_mm256_and_si256(word, nibble), _mm256_and_si256(_mm256_srli_epi16::<4>(word), nibble)]
+                    } else {
+                        [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(word)), _mm256_srai_epi16::<8>(word)]
+                    };
+                    let scale = _mm256_permutevar8x32_ps(scale[r], lanes);
+                    for i in 0..M {
+                        let prepared = job.prepared.as_ptr().add(i * stride + chunk * chunk_bytes + half * HALF_BYTES);
+                        let unit = _mm256_loadu_ps(prepared.add(unit_at * VECTOR).cast());
+                        let whole = _mm256_cvtepi32_ps(lane_sums::<BITS>(parts, prepared));
+                        let sum = &mut accumulators[i][r][half];
+                        *sum = _mm256_fmadd_ps(whole, _mm256_mul_ps(scale, unit), *sum);
+                    }
+                }
+            }
+        }
+        for (i, row_sums) in accumulators.iter().enumerate() {
+            for (r, [low, high]) in row_sums.iter().enumerate() {
+                let mut all = [0.0f32; LANES];
+                _mm256_storeu_ps(all.as_mut_ptr(), *low);
+                _mm256_storeu_ps(all.as_mut_ptr().add(HALF), *high);
+                sums.add(i * job.pitch + row + r).write(sum(all));
+            }
+        }
+    }
+}
