@@ -20,11 +20,11 @@ pub(super) fn rows(matrix: &CodedMatrix<'_>, first: usize, to: &mut [f16]) {
         Codes::Scaled { bits, codes, scales, block } => {
             let blocks = cols / block;
             #[cfg(target_arch = "x86_64")]
-            if bits == 4 && block.is_multiple_of(table::FOURS) && table::is_supported() {
+            if let (4, true, Some(lookup)) = (bits, block.is_multiple_of(table::FOURS), table::Lookup::best()) {
                 let (from, count) = (first * cols, to.len());
                 let scales = &scales[2 * first * blocks..][..2 * count / block];
-                // SAFETY: the set is supported, and these are the codes and scales of `to`.
-                return unsafe { table::scaled(&codes[from / 2..][..count / 2], scales, block, to) };
+                // SAFETY: the processor has the instructions, and these are the codes and scales of `to`.
+                return unsafe { lookup.scaled(&codes[from / 2..][..count / 2], scales, block, to) };
             }
             for (i, row) in to.chunks_exact_mut(cols).enumerate() {
                 let at = first + i;
@@ -82,25 +82,19 @@ fn scaled(codes: &[u8], bits: usize, at: usize, scale: f32, to: &mut [f16]) {
 /// The entries of a palette at the indices from position `at` on.
 fn palette_values(indices: &[u8], bits: usize, at: usize, palette: &[u8], to: &mut [f16]) {
     let entries: [f16; 256] = std::array::from_fn(|i| half_at(palette, i & ((1 << bits) - 1)));
+    #[cfg(target_arch = "x86_64")]
+    let (to, at) = {
+        let done = looked_up(indices, bits, at, &entries, to);
+        (&mut to[done..], at + done)
+    };
+    if to.is_empty() {
+        return;
+    }
     match bits {
         8 => {
             for (value, index) in to.iter_mut().zip(&indices[at..]) {
                 *value = entries[usize::from(*index)];
             }
-        }
-        #[cfg(target_arch = "x86_64")]
-        4 if to.len() >= table::FOURS && at.is_multiple_of(2) && table::is_supported() => {
-            let done = to.len() / table::FOURS * table::FOURS;
-            // SAFETY: the set is supported, and these are the indices of the values.
-            unsafe { table::palette4(&indices[at / 2..][..done / 2], &entries, &mut to[..done]) };
-            palette_values(indices, bits, at + done, palette, &mut to[done..]);
-        }
-        #[cfg(target_arch = "x86_64")]
-        6 if to.len() >= table::SIXES && at.is_multiple_of(4) && table::is_supported() => {
-            let done = to.len() / table::SIXES * table::SIXES;
-            // SAFETY: the set is supported, and these are the indices of the values.
-            unsafe { table::palette6(&indices[at / 4 * 3..][..done / 4 * 3], &entries, &mut to[..done]) };
-            palette_values(indices, bits, at + done, palette, &mut to[done..]);
         }
         4 if at.is_multiple_of(2) && to.len().is_multiple_of(2) => {
             // Two values for each byte.
@@ -126,4 +120,24 @@ fn palette_values(indices: &[u8], bits: usize, at: usize, palette: &[u8], to: &m
             }
         }
     }
+}
+
+/// Decodes the first values by instructions that look up many at once. Returns their number.
+#[cfg(target_arch = "x86_64")]
+fn looked_up(indices: &[u8], bits: usize, at: usize, entries: &[f16; 256], to: &mut [f16]) -> usize {
+    let (group, aligned) = match bits {
+        4 => (table::FOURS, at.is_multiple_of(2)),
+        6 => (table::SIXES, at.is_multiple_of(4)),
+        _ => return 0,
+    };
+    let (done, Some(lookup), true) = (to.len() / group * group, table::Lookup::best(), aligned) else { return 0 };
+    let (indices, to) = (&indices[at * bits / 8..][..done * bits / 8], &mut to[..done]);
+    // SAFETY: the processor has the instructions, and these are the indices of the values.
+    unsafe {
+        match bits {
+            4 => lookup.palette4(indices, &std::array::from_fn(|i| entries[i]), to),
+            _ => lookup.palette6(indices, &std::array::from_fn(|i| entries[i]), to),
+        }
+    }
+    done
 }

@@ -219,6 +219,29 @@ fn decoded_sums_equal_products_of_fp16() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn every_lookup_finds_the_entries() {
+    let mut rng = Rng::new(11);
+    let entries: [f16; 64] = std::array::from_fn(|_| f16::from_bits(rng.below(1 << 16) as u16));
+    let bits = |values: &[f16]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    for lookup in table::Lookup::all() {
+        let bytes: Vec<u8> = (0..5 * 48).map(|_| rng.below(256) as u8).collect();
+        let mut found = vec![f16::ZERO; 2 * bytes.len()];
+        // SAFETY: `all` returns what the processor has, and there is a value for each nibble.
+        unsafe { lookup.palette4(&bytes, entries.first_chunk().unwrap(), &mut found) };
+        let wanted: Vec<f16> = bytes.iter().flat_map(|b| [b & 15, b >> 4]).map(|i| entries[usize::from(i)]).collect();
+        assert_eq!(bits(&found), bits(&wanted), "{lookup:?}");
+        let mut found = vec![f16::ZERO; bytes.len() / 3 * 4];
+        // SAFETY: the same, for each 6 bits.
+        unsafe { lookup.palette6(&bytes, &entries, &mut found) };
+        let six = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+        let sixes = bytes.chunks_exact(3).flat_map(|b| [0, 6, 12, 18].map(|at| six(b) >> at & 63));
+        let wanted: Vec<f16> = sixes.map(|i| entries[i as usize]).collect();
+        assert_eq!(bits(&found), bits(&wanted), "{lookup:?}");
+    }
+}
+
 #[test]
 fn palettes_decode_by_groups_of_rows() {
     let mut rng = Rng::new(5);
