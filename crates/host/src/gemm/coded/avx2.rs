@@ -9,17 +9,18 @@
 
 use std::arch::x86_64::*;
 
-use super::blocks::{CODED_BLOCK, Fixed, Job, LANES, sum};
-use super::limbs::VECTOR;
+use super::blocks::{CODED_BLOCK, Fixed, Job};
+use super::limbs::{self, VECTOR};
 
-/// Lanes of a vector of 32 bits, half a chunk.
-const HALF: usize = LANES / 2;
 /// Bytes of the codes of half a chunk.
 const HALF_BYTES: usize = VECTOR / 2;
 /// Prefetch distance in bytes.
 const AHEAD: usize = 4 << 10;
-/// Bytes of a prepared chunk of the values of int8 codes.
-pub(super) const HALVES_BYTES: usize = 5 * VECTOR;
+
+/// Bytes of a prepared chunk.
+pub(super) const fn chunk_bytes(bits: usize) -> usize {
+    if bits == 4 { limbs::chunk_bytes(4) } else { 5 * VECTOR }
+}
 
 pub(super) fn is_supported() -> bool {
     use std::arch::is_x86_feature_detected as has;
@@ -77,25 +78,39 @@ pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize,
     }
 }
 
-/// The scales of the blocks of 32 codes of a chunk.
+/// The scales of the blocks of 32 codes of a whole chunk, in a row with a scale for each.
+///
+/// # Safety
+/// They are readable.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn scales<const BITS: usize>(job: &Job<'_>, scales: *const u8, chunk: usize, blocks: usize) -> __m256 {
-    let per_chunk = 8 * VECTOR / BITS / CODED_BLOCK;
-    let mut four = [0u16; 4];
-    // SAFETY: the caller guarantees the scales of the row.
-    unsafe {
-        if job.block == CODED_BLOCK && blocks >= per_chunk {
-            let from = scales.add(2 * chunk * per_chunk);
-            std::ptr::copy_nonoverlapping(from, four.as_mut_ptr().cast::<u8>(), 2 * per_chunk);
-        } else {
-            for (b, scale) in four.iter_mut().take(blocks.min(per_chunk)).enumerate() {
-                let at = (chunk * per_chunk + b) * CODED_BLOCK / job.block;
-                *scale = scales.add(2 * at).cast::<u16>().read_unaligned();
-            }
+unsafe fn scales<const BITS: usize>(scales: *const u8, chunk: usize) -> __m256 {
+    // SAFETY: the caller guarantees four scales or two.
+    let halves = unsafe {
+        match BITS {
+            4 => _mm_loadl_epi64(scales.add(8 * chunk).cast()),
+            _ => _mm_cvtsi32_si128(scales.add(4 * chunk).cast::<i32>().read_unaligned()),
         }
-        _mm256_castps128_ps256(_mm_cvtph_ps(_mm_loadl_epi64(four.as_ptr().cast())))
+    };
+    _mm256_castps128_ps256(_mm_cvtph_ps(halves))
+}
+
+/// The scales of the first `count` blocks of 32 codes of a chunk; `of` is the address of that of a
+/// code.
+///
+/// # Safety
+/// They are readable.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn some_scales<const BITS: usize>(of: impl Fn(usize) -> *const u8, chunk: usize, count: usize) -> __m256 {
+    let mut four = [0u16; 4];
+    let per_chunk = 8 * VECTOR / BITS / CODED_BLOCK;
+    for (b, scale) in four.iter_mut().take(count.min(per_chunk)).enumerate() {
+        // SAFETY: the caller guarantees it.
+        *scale = unsafe { of((chunk * per_chunk + b) * CODED_BLOCK).cast::<u16>().read_unaligned() };
     }
+    // SAFETY: eight bytes.
+    unsafe { _mm256_castps128_ps256(_mm_cvtph_ps(_mm_loadl_epi64(four.as_ptr().cast()))) }
 }
 
 /// The sums of each lane of half a chunk, of a row of `codes` and a prepared one. Both are two
@@ -126,7 +141,68 @@ unsafe fn lane_sums<const BITS: usize>(codes: [__m256i; 2], prepared: *const u8)
     }
 }
 
+/// The accumulators of `R` rows of codes and `M` prepared ones, in halves.
+type Accumulators<const M: usize, const R: usize> = [[[__m256; 2]; R]; M];
+
+/// Adds the sums of a chunk of `R` rows of codes, with their scales, and `M` prepared ones.
+///
+/// # Safety
+/// The codes and the prepared chunks, at a distance of `stride`, are readable.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn add_chunk<const BITS: usize, const M: usize, const R: usize>(
+    codes: [*const u8; R],
+    scale: [__m256; R],
+    (prepared, stride): (*const u8, usize),
+    accumulators: &mut Accumulators<M, R>,
+) {
+    let unit_at = chunk_bytes(BITS) - VECTOR;
+    for half in 0..2 {
+        let lanes = match (BITS, half) {
+            (4, 0) => _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1),
+            (4, _) => _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3),
+            (_, half) => _mm256_set1_epi32(half as i32),
+        };
+        for r in 0..R {
+            // SAFETY: the caller guarantees the chunk.
+            let word = unsafe { _mm256_loadu_si256(codes[r].add(half * HALF_BYTES).cast()) };
+            let parts = if BITS == 4 {
+                // The nibbles plus 8.
+                let (sign, nibble) = (_mm256_set1_epi8(0x88u8 as i8), _mm256_set1_epi8(0x0F));
+                let word = _mm256_xor_si256(word, sign);
+                [_mm256_and_si256(word, nibble), _mm256_and_si256(_mm256_srli_epi16::<4>(word), nibble)]
+            } else {
+                [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(word)), _mm256_srai_epi16::<8>(word)]
+            };
+            let scale = _mm256_permutevar8x32_ps(scale[r], lanes);
+            for i in 0..M {
+                // SAFETY: the caller guarantees the prepared chunk.
+                unsafe {
+                    let prepared = prepared.add(i * stride + half * HALF_BYTES);
+                    let unit = _mm256_loadu_ps(prepared.add(unit_at).cast());
+                    let whole = _mm256_cvtepi32_ps(lane_sums::<BITS>(parts, prepared));
+                    let sum = &mut accumulators[i][r][half];
+                    *sum = _mm256_fmadd_ps(whole, _mm256_mul_ps(scale, unit), *sum);
+                }
+            }
+        }
+    }
+}
+
+/// As [`sum`](super::blocks::sum), of both halves.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum([low, high]: [__m256; 2]) -> f32 {
+    let eight = _mm256_add_ps(low, high);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
 /// `R` rows of codes with `M` prepared rows.
+///
+/// # Safety
+/// As [`run`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn some_rows<const BITS: usize, const M: usize, const R: usize>(
     job: &Job<'_>,
@@ -135,62 +211,36 @@ unsafe fn some_rows<const BITS: usize, const M: usize, const R: usize>(
     sums: *mut f32,
 ) {
     let (bytes, blocks) = (job.k * BITS / 8, job.k / job.block);
-    let unit_at = if BITS == 4 { 7 } else { 4 };
-    let chunk_bytes = (unit_at + 1) * VECTOR;
+    let prepared = |chunk: usize| (job.prepared.as_ptr().wrapping_add(chunk * chunk_bytes(BITS)), stride);
     // SAFETY: the caller guarantees the rows of codes and scales, the prepared rows and the sums.
     unsafe {
         let codes: [*const u8; R] = std::array::from_fn(|r| job.codes.as_ptr().add((row + r) * bytes));
         let row_scales: [*const u8; R] = std::array::from_fn(|r| job.scales.as_ptr().add(2 * (row + r) * blocks));
         let mut accumulators = [[[_mm256_setzero_ps(); 2]; R]; M];
-        for chunk in 0..bytes.div_ceil(VECTOR) {
-            let at = chunk * VECTOR;
-            let left = bytes - at;
-            let mut last = [[0u8; VECTOR]; R];
-            let mut from = [std::ptr::null::<u8>(); R];
-            let mut scale = [_mm256_setzero_ps(); R];
+        let mut scale = [_mm256_setzero_ps(); R];
+        let fast = if job.block == CODED_BLOCK { bytes / VECTOR } else { 0 };
+        for chunk in 0..fast {
+            let from = codes.map(|codes| codes.add(chunk * VECTOR));
             for r in 0..R {
-                from[r] = codes[r].add(at);
-                if left < VECTOR {
-                    std::ptr::copy_nonoverlapping(from[r], last[r].as_mut_ptr(), left);
-                    from[r] = last[r].as_ptr();
-                }
-                _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(at + AHEAD).cast());
-                scale[r] = scales::<BITS>(job, row_scales[r], chunk, left * 8 / BITS / CODED_BLOCK);
+                _mm_prefetch::<_MM_HINT_T0>(from[r].wrapping_add(AHEAD).cast());
+                scale[r] = scales::<BITS>(row_scales[r], chunk);
             }
-            for half in 0..2 {
-                let lanes = match (BITS, half) {
-                    (4, 0) => _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1),
-                    (4, _) => _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3),
-                    (_, half) => _mm256_set1_epi32(half),
-                };
-                let half = half as usize;
-                for r in 0..R {
-                    let word = _mm256_loadu_si256(from[r].add(half * HALF_BYTES).cast());
-                    let parts = if BITS == 4 {
-                        // The nibbles plus 8.
-                        let (sign, nibble) = (_mm256_set1_epi8(0x88u8 as i8), _mm256_set1_epi8(0x0F));
-                        let word = _mm256_xor_si256(word, sign);
-                        [_mm256_and_si256(word, nibble), _mm256_and_si256(_mm256_srli_epi16::<4>(word), nibble)]
-                    } else {
-                        [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(word)), _mm256_srai_epi16::<8>(word)]
-                    };
-                    let scale = _mm256_permutevar8x32_ps(scale[r], lanes);
-                    for i in 0..M {
-                        let prepared = job.prepared.as_ptr().add(i * stride + chunk * chunk_bytes + half * HALF_BYTES);
-                        let unit = _mm256_loadu_ps(prepared.add(unit_at * VECTOR).cast());
-                        let whole = _mm256_cvtepi32_ps(lane_sums::<BITS>(parts, prepared));
-                        let sum = &mut accumulators[i][r][half];
-                        *sum = _mm256_fmadd_ps(whole, _mm256_mul_ps(scale, unit), *sum);
-                    }
-                }
-            }
+            add_chunk::<BITS, M, R>(from, scale, prepared(chunk), &mut accumulators);
         }
-        for (i, row_sums) in accumulators.iter().enumerate() {
-            for (r, [low, high]) in row_sums.iter().enumerate() {
-                let mut all = [0.0f32; LANES];
-                _mm256_storeu_ps(all.as_mut_ptr(), *low);
-                _mm256_storeu_ps(all.as_mut_ptr().add(HALF), *high);
-                sums.add(i * job.pitch + row + r).write(sum(all));
+        for chunk in fast..bytes.div_ceil(VECTOR) {
+            let left = VECTOR.min(bytes - chunk * VECTOR);
+            let mut some = [[0u8; VECTOR]; R];
+            for r in 0..R {
+                std::ptr::copy_nonoverlapping(codes[r].add(chunk * VECTOR), some[r].as_mut_ptr(), left);
+                let of = |code: usize| row_scales[r].wrapping_add(2 * (code / job.block));
+                scale[r] = some_scales::<BITS>(of, chunk, left * 8 / BITS / CODED_BLOCK);
+            }
+            let from = some.each_ref().map(|some| some.as_ptr());
+            add_chunk::<BITS, M, R>(from, scale, prepared(chunk), &mut accumulators);
+        }
+        for (i, row_sums) in accumulators.into_iter().enumerate() {
+            for (r, halves) in row_sums.into_iter().enumerate() {
+                sums.add(i * job.pitch + row + r).write(sum(halves));
             }
         }
     }

@@ -108,9 +108,9 @@ impl Kernel {
             // An integer for each code, and the units.
             Kernel::Plain(bits) => LANES * (codes_in_word(bits) + 1),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(8) => avx2::HALVES_BYTES / 4,
+            Kernel::Avx2(bits) => avx2::chunk_bytes(bits) / 4,
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(bits) | Kernel::Vnni(bits) => limbs::chunk_bytes(bits) / 4,
+            Kernel::Vnni(bits) => limbs::chunk_bytes(bits) / 4,
         }
     }
 

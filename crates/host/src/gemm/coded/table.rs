@@ -201,8 +201,7 @@ mod avx2 {
     /// As [`super::Lookup::palette6`].
     #[target_feature(enable = "avx2,f16c")]
     pub(super) unsafe fn palette6(indices: &[u8], entries: &[f16; 64], to: &mut [f16]) {
-        let quarters: [[__m256i; 2]; 4] =
-            std::array::from_fn(|q| table(&std::array::from_fn(|i| entries[16 * q + i])));
+        let quarters: [[__m256i; 2]; 4] = std::array::from_fn(|q| table(&std::array::from_fn(|i| entries[16 * q + i])));
         for (indices, to) in indices.chunks_exact(SIXES / 4 * 3).zip(to.chunks_exact_mut(SIXES)) {
             for half in 0..2 {
                 // SAFETY: each group has 48 bytes and 64 values. The last vector begins four bytes
