@@ -173,17 +173,7 @@ fn reading(c: &mut Criterion) {
 fn coded(c: &mut Criterion) {
     const BLOCK: usize = 32;
     let mut group = c.benchmark_group("coded");
-    for (m, k, n) in [
-        (1, 896, 4864),
-        (8, 896, 4864),
-        (4, 896, 4864),
-        (2, 896, 4864),
-        (1, 896, 100_000),
-        (8, 896, 100_000),
-        (512, 896, 896),
-        (512, 896, 4864),
-        (512, 4864, 896),
-    ] {
+    for (m, k, n) in [(1, 896, 100_000), (8, 896, 100_000), (512, 896, 896), (512, 896, 4864), (512, 4864, 896)] {
         let work = 2 * m * k * n;
         let x: Vec<f16> = noise(m * k).into_iter().map(f16::from_f32).collect();
         let mut out = vec![f16::ZERO; m * n];

@@ -44,6 +44,7 @@ use crate::sync::{self, lock};
 mod avx2;
 mod blocks;
 mod decode;
+mod fixed;
 #[cfg(target_arch = "x86_64")]
 mod limbs;
 mod panels;
@@ -55,7 +56,7 @@ mod tests;
 mod vnni;
 mod widen;
 
-pub use blocks::CODED_BLOCK;
+pub use fixed::CODED_BLOCK;
 use widen::gather;
 
 /// The most rows of the left factor whose integers have 22 or 23 bits in [`CodedSums::Blocks`];
@@ -271,7 +272,7 @@ impl CodedProduct<'_> {
                         for from in (0..blocks).step_by(L1_BLOCKS) {
                             let some = from..blocks.min(from + L1_BLOCKS);
                             let right = &mut right[..WIDE * some.len() * ROWS];
-                            rows.panels(bits, strip.clone(), some.clone(), kernel.wide(), right);
+                            rows.panels(bits, strip.clone(), some.clone(), panels::wide(kernel), right);
                             panels::multiply(kernel, (left, blocks), (right, some), sums);
                         }
                         // SAFETY: these columns of the output belong to this task.
@@ -283,8 +284,8 @@ impl CodedProduct<'_> {
         })?
     }
 
-    /// Stores some rows of some columns of the result, whose sums are rows of [`panels::WIDE`], with
-    /// room for their columns.
+    /// Stores some rows of some columns of the result, whose sums are rows of [`panels::WIDE`],
+    /// with room for their columns.
     ///
     /// # Safety
     /// As [`finish`].
@@ -339,9 +340,9 @@ impl CodedProduct<'_> {
             }
             let prepared: &[u8] = bytemuck::cast_slice(prepared);
             let per_task = (TASK_READS / k).max(1).next_multiple_of(4);
-            let sums = blocks::Sums(sums.as_mut_ptr());
+            let sums = fixed::Sums(sums.as_mut_ptr());
             let task = |first: usize, count: usize| {
-                let job = blocks::Job { codes, scales, block, k, prepared, first, count, pitch };
+                let job = fixed::Job { codes, scales, block, k, prepared, first, count, pitch };
                 // SAFETY: these columns of sums and of the output belong to this task.
                 unsafe {
                     kernel.run(&job, tall, sums.get());

@@ -9,7 +9,7 @@
 
 use std::arch::x86_64::*;
 
-use super::blocks::{CODED_BLOCK, Fixed, Job};
+use super::fixed::{CODED_BLOCK, Fixed, Job};
 use super::limbs::{self, VECTOR};
 
 /// Bytes of the codes of half a chunk.
@@ -189,7 +189,7 @@ unsafe fn add_chunk<const BITS: usize, const M: usize, const R: usize>(
     }
 }
 
-/// As [`sum`](super::blocks::sum), of both halves.
+/// As [`sum`](super::fixed::sum), of both halves.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sum([low, high]: [__m256; 2]) -> f32 {

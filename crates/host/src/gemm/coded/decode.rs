@@ -23,7 +23,8 @@ pub(super) fn rows(matrix: &CodedMatrix<'_>, first: usize, to: &mut [f16]) {
             if let (4, true, Some(lookup)) = (bits, block.is_multiple_of(table::FOURS), table::Lookup::best()) {
                 let (from, count) = (first * cols, to.len());
                 let scales = &scales[2 * first * blocks..][..2 * count / block];
-                // SAFETY: the processor has the instructions, and these are the codes and scales of `to`.
+                // SAFETY: the processor has the instructions, and these are the codes and scales of
+                // `to`.
                 return unsafe { lookup.scaled(&codes[from / 2..][..count / 2], scales, block, to) };
             }
             for (i, row) in to.chunks_exact_mut(cols).enumerate() {

@@ -6,7 +6,7 @@
 //! the odd ones (the low and high nibbles), for int8 those of all values; then the first sums and
 //! the units.
 
-use super::blocks::{Fixed, LANES};
+use super::fixed::{Fixed, LANES};
 
 /// Bytes of the codes of a chunk, and of a vector of a prepared one.
 pub(super) const VECTOR: usize = 64;

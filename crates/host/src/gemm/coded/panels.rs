@@ -3,12 +3,12 @@
 //! Both factors become panels of 16-bit integers, in pairs along the sum, in the layout of
 //! `gemm::bfp`, whose tiles multiply them. A row of the left factor is in fixed point
 //! for each block of [`CODED_BLOCK`] values: integers of 16 bits in units of a power of two, as in
-//! [`super::blocks`] but narrower. Codes are widened; their unit is their scale. The sum of a block
+//! [`super::fixed`] but narrower. Codes are widened; their unit is their scale. The sum of a block
 //! is an exact integer; it is scaled by both units and added in fp32 with a fused multiply-add,
 //! block after block. So the bits depend neither on the instruction set nor on the number of
 //! threads.
 //!
-//! A panel of [`TALL`] rows of the left factor, or of [`Kernel::wide`] columns of the result, has
+//! A panel of [`TALL`] rows of the left factor, or of [`wide`] columns of the result, has
 //! [`ROWS`] words of 32 bits for each block of each line: the [`PAIRS`] pairs, then the unit.
 //! What is beyond the edge of a factor is 0.
 
@@ -16,7 +16,8 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::blocks::{CODED_BLOCK, Kernel, exponent, whole};
+use super::blocks::Kernel;
+use super::fixed::{CODED_BLOCK, exponent, whole};
 use super::widen::widen;
 use crate::gemm::vector::{ElementType, Factor};
 use crate::{convert, vectorize};
@@ -42,8 +43,8 @@ pub(super) const GROUP: usize = 8 * TALL;
 /// A block of each row of a group.
 type BlockOfRows = [[f32; CODED_BLOCK]; GROUP];
 
-/// Writes the panels of rows `first..first + rows` of the left factor, at most [`GROUP`]; false if a
-/// value is not finite.
+/// Writes the panels of rows `first..first + rows` of the left factor, at most [`GROUP`]; false if
+/// a value is not finite.
 ///
 /// # Safety
 /// These rows have `k` readable elements.
@@ -170,6 +171,15 @@ impl Rows<'_> {
     }
 }
 
+/// Columns of a tile: all of [`WIDE`], or half of them.
+pub(super) fn wide(kernel: Kernel) -> usize {
+    match kernel {
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx2(_) => WIDE / 2,
+        _ => WIDE,
+    }
+}
+
 /// Adds the products of panels of the left factor, of `blocks` blocks, and of codes, which hold
 /// `some` of them, to sums in rows of [`WIDE`].
 pub(super) fn multiply(
@@ -178,7 +188,7 @@ pub(super) fn multiply(
     (right, some): (&[i32], Range<usize>),
     sums: &mut [f32],
 ) {
-    let wide = kernel.wide();
+    let wide = wide(kernel);
     let left = left.chunks_exact(TALL * blocks * ROWS);
     for (left, sums) in left.zip(sums.chunks_exact_mut(TALL * WIDE)) {
         let left = &left[TALL * ROWS * some.start..TALL * ROWS * some.end];
@@ -246,7 +256,6 @@ mod x86 {
 
     const _: () = assert!(CODED_BLOCK == bfp::BLOCK && ROWS == bfp::ROWS);
 
-    /// Vectors of columns.
     const VECTORS: usize = 2;
 
     #[target_feature(enable = "avx2,fma,f16c")]

@@ -1,4 +1,5 @@
-//! Decoding through tables: 4-bit codes through a table of 16 entries, 6-bit ones through a table of
+//! Decoding through tables: 4-bit codes through a table of 16 entries, 6-bit ones through a table
+//! of
 //! 64. AVX-512 looks up 16-bit values; AVX2 looks up their low bytes and their high bytes, in
 //! tables of 16 bytes.
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::blocks::{CODED_BLOCK, Job, LANES, sum};
+use super::fixed::{CODED_BLOCK, Job, LANES, sum};
 use super::limbs::{VECTOR, chunk_bytes};
 
 /// Prefetch distance in bytes.
