@@ -37,13 +37,12 @@ impl Kernel {
     /// The kernels that this processor supports.
     #[cfg(test)]
     pub(super) fn all(bits: usize) -> Vec<Kernel> {
-        let mut all = vec![Kernel::Plain(bits)];
         #[cfg(target_arch = "x86_64")]
-        {
-            all.extend(avx2::is_supported().then_some(Kernel::Avx2(bits)));
-            all.extend(vnni::is_supported().then_some(Kernel::Vnni(bits)));
-        }
-        all
+        let vectors =
+            [avx2::is_supported().then_some(Kernel::Avx2(bits)), vnni::is_supported().then_some(Kernel::Vnni(bits))];
+        #[cfg(not(target_arch = "x86_64"))]
+        let vectors: [Option<Kernel>; 0] = [];
+        std::iter::once(Kernel::Plain(bits)).chain(vectors.into_iter().flatten()).collect()
     }
 
     fn bits(self) -> usize {
