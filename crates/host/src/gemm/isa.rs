@@ -325,13 +325,13 @@ pub(super) fn best() -> &'static Kernels {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn has_avx512() -> bool {
+pub(super) fn has_avx512() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has_avx2()
 }
 
 #[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
+pub(super) fn has_avx2() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx2") && has!("fma") && has!("f16c")
 }

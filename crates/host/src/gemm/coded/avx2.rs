@@ -22,11 +22,6 @@ pub(super) const fn chunk_bytes(bits: usize) -> usize {
     if bits == 4 { limbs::chunk_bytes(4) } else { 5 * VECTOR }
 }
 
-pub(super) fn is_supported() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx2") && has!("fma") && has!("f16c")
-}
-
 /// Splits the integers of a chunk for int8 codes.
 #[inline(always)]
 pub(super) fn halves(fixed: &Fixed, to: &mut [u8]) {

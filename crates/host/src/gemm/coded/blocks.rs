@@ -7,7 +7,7 @@ use half::f16;
 
 use super::fixed::{Fixed, Job, LANES, codes_in_word, sum};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, limbs, vnni};
+use super::{avx2, isa, limbs, vnni};
 use crate::vectorize;
 
 /// A way to compute the sums: the same bits by each.
@@ -28,7 +28,7 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         if vnni::is_supported() {
             return Kernel::Vnni(bits);
-        } else if avx2::is_supported() {
+        } else if isa::has_avx2() {
             return Kernel::Avx2(bits);
         }
         Kernel::Plain(bits)
@@ -39,7 +39,7 @@ impl Kernel {
     pub(super) fn all(bits: usize) -> Vec<Kernel> {
         #[cfg(target_arch = "x86_64")]
         let vectors =
-            [avx2::is_supported().then_some(Kernel::Avx2(bits)), vnni::is_supported().then_some(Kernel::Vnni(bits))];
+            [isa::has_avx2().then_some(Kernel::Avx2(bits)), vnni::is_supported().then_some(Kernel::Vnni(bits))];
         #[cfg(not(target_arch = "x86_64"))]
         let vectors: [Option<Kernel>; 0] = [];
         std::iter::once(Kernel::Plain(bits)).chain(vectors.into_iter().flatten()).collect()

@@ -1,16 +1,16 @@
 //! Products of many rows with codes, as sums of 16-bit integers: the prefill of a language model.
 //!
 //! Both factors become panels of 16-bit integers, in pairs along the sum, in the layout of
-//! `gemm::bfp`, whose tiles multiply them. A row of the left factor is in fixed point
-//! for each block of [`CODED_BLOCK`] values: integers of 16 bits in units of a power of two, as in
+//! `gemm::bfp`, whose tiles multiply them. A row of the left factor is in fixed point for each
+//! block of [`CODED_BLOCK`] values: integers of 16 bits in units of a power of two, as in
 //! [`super::fixed`] but narrower. Codes are widened; their unit is their scale. The sum of a block
 //! is an exact integer; it is scaled by both units and added in fp32 with a fused multiply-add,
 //! block after block. So the bits depend neither on the instruction set nor on the number of
 //! threads.
 //!
-//! A panel of [`TALL`] rows of the left factor, or of [`wide`] columns of the result, has
-//! [`ROWS`] words of 32 bits for each block of each line: the [`PAIRS`] pairs, then the unit.
-//! What is beyond the edge of a factor is 0.
+//! A panel of [`TALL`] rows of the left factor, or of [`wide`] columns of the result, has [`ROWS`]
+//! words of 32 bits for each block of each line: the [`PAIRS`] pairs, then the unit. What is beyond
+//! the edge of a factor is 0.
 
 use std::ops::Range;
 

@@ -1,7 +1,6 @@
-//! Decoding through tables: 4-bit codes through a table of 16 entries, 6-bit ones through a table
-//! of
-//! 64. AVX-512 looks up 16-bit values; AVX2 looks up their low bytes and their high bytes, in
-//! tables of 16 bytes.
+//! Decoding through tables: 4-bit codes have a table of 16 entries, 6-bit ones a table of 64.
+//! AVX-512 looks up 16-bit values; AVX2 looks up their low bytes and their high bytes, in tables of
+//! 16 bytes.
 
 use std::arch::x86_64::*;
 
@@ -42,13 +41,11 @@ impl Lookup {
     /// The processor has the instructions; `codes` has the nibbles of `to`, and `scales` an fp16
     /// value for each block.
     pub(super) unsafe fn scaled(self, codes: &[u8], scales: &[u8], block: usize, to: &mut [f16]) {
-        for ((codes, to), scale) in
-            codes.chunks_exact(block / 2).zip(to.chunks_exact_mut(block)).zip(scales.chunks_exact(2))
-        {
-            // SAFETY: the caller guarantees the instructions, and as many codes as values.
-            unsafe {
-                let entries = scaled_entries(f16::from_le_bytes([scale[0], scale[1]]).to_f32());
-                self.palette4(codes, &entries, to);
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match self {
+                Lookup::Avx2 => avx2::scaled(codes, scales, block, to),
+                Lookup::Avx512 => avx512::scaled(codes, scales, block, to),
             }
         }
     }
@@ -82,18 +79,31 @@ impl Lookup {
     }
 }
 
-/// The values of int4 codes with a scale. An infinite scale times zero is NaN, as in the product.
+/// The values of int4 codes with a scale, in the order of unsigned nibbles, eight in each vector.
+/// An infinite scale times zero is NaN, as in the product.
+#[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn scaled_entries(scale: f32) -> [f16; 16] {
-    let half = |values| _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(_mm256_mul_ps(values, _mm256_set1_ps(scale)));
-    let mut entries = [f16::ZERO; 16];
-    // SAFETY: two vectors of eight values.
-    unsafe {
-        let to = entries.as_mut_ptr();
-        _mm_storeu_si128(to.cast(), half(_mm256_setr_ps(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)));
-        _mm_storeu_si128(to.add(8).cast(), half(_mm256_setr_ps(-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0)));
-    }
-    entries
+fn scaled_entries(scale: &[u8]) -> [__m128i; 2] {
+    let scale = _mm256_set1_ps(f16::from_le_bytes([scale[0], scale[1]]).to_f32());
+    let halves = |values| _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(_mm256_mul_ps(values, scale));
+    [
+        halves(_mm256_setr_ps(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)),
+        halves(_mm256_setr_ps(-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0)),
+    ]
+}
+
+/// The nibbles of 16 bytes, in order.
+///
+/// # Safety
+/// The bytes are readable.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn nibbles(codes: *const u8) -> __m256i {
+    // SAFETY: the caller guarantees it.
+    let bytes = unsafe { _mm_loadu_si128(codes.cast()) };
+    let nibble = _mm_set1_epi8(15);
+    let (low, high) = (_mm_and_si128(bytes, nibble), _mm_and_si128(_mm_srli_epi16::<4>(bytes), nibble));
+    _mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high))
 }
 
 mod avx512 {
@@ -101,21 +111,37 @@ mod avx512 {
 
     use half::f16;
 
-    use super::{FOURS, SIXES};
+    use super::{FOURS, SIXES, nibbles, scaled_entries};
+
+    /// # Safety
+    /// As [`super::Lookup::scaled`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
+    pub(super) unsafe fn scaled(codes: &[u8], scales: &[u8], block: usize, to: &mut [f16]) {
+        let blocks = codes.chunks_exact(block / 2).zip(to.chunks_exact_mut(block));
+        for ((codes, to), scale) in blocks.zip(scales.chunks_exact(2)) {
+            let [low, high] = scaled_entries(scale);
+            // SAFETY: the caller guarantees as many codes as values.
+            unsafe { fours(codes, _mm512_castsi256_si512(_mm256_set_m128i(high, low)), to) };
+        }
+    }
 
     /// # Safety
     /// As [`super::Lookup::palette4`].
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
     pub(super) unsafe fn palette4(indices: &[u8], entries: &[f16; 16], to: &mut [f16]) {
-        // SAFETY: a vector of the 16 entries; each group has 16 bytes and 32 values.
-        unsafe {
-            let table = _mm512_castsi256_si512(_mm256_loadu_si256(entries.as_ptr().cast()));
-            for (indices, to) in indices.chunks_exact(FOURS / 2).zip(to.chunks_exact_mut(FOURS)) {
-                let bytes = _mm_loadu_si128(indices.as_ptr().cast());
-                let nibble = _mm_set1_epi8(15);
-                let (low, high) = (_mm_and_si128(bytes, nibble), _mm_and_si128(_mm_srli_epi16::<4>(bytes), nibble));
-                let all = _mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high));
-                let decoded = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(all), table);
+        // SAFETY: a vector of the 16 entries; the caller guarantees as many indices as values.
+        unsafe { fours(indices, _mm512_castsi256_si512(_mm256_loadu_si256(entries.as_ptr().cast())), to) };
+    }
+
+    /// # Safety
+    /// `codes` has the nibbles of `to`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
+    unsafe fn fours(codes: &[u8], table: __m512i, to: &mut [f16]) {
+        for (codes, to) in codes.chunks_exact(FOURS / 2).zip(to.chunks_exact_mut(FOURS)) {
+            // SAFETY: each group has 16 bytes and 32 values.
+            unsafe {
+                let decoded = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(nibbles(codes.as_ptr())), table);
                 _mm512_storeu_si512(to.as_mut_ptr().cast(), decoded);
             }
         }
@@ -153,17 +179,27 @@ mod avx2 {
 
     use half::f16;
 
-    use super::{FOURS, SIXES};
+    use super::{FOURS, SIXES, nibbles, scaled_entries};
 
     /// The low bytes and the high bytes of 16 entries, in both lanes.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn table(entries: &[f16; 16]) -> [__m256i; 2] {
-        [0, 1].map(|byte| {
-            let bytes: [u8; 16] = std::array::from_fn(|i| entries[i].to_le_bytes()[byte]);
-            // SAFETY: a vector of 16 bytes.
-            _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
-        })
+    fn table([first, second]: [__m128i; 2]) -> [__m256i; 2] {
+        let byte = _mm_set1_epi16(0xFF);
+        let low = _mm_packus_epi16(_mm_and_si128(first, byte), _mm_and_si128(second, byte));
+        let high = _mm_packus_epi16(_mm_srli_epi16::<8>(first), _mm_srli_epi16::<8>(second));
+        [_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high)]
+    }
+
+    /// Entries as vectors.
+    ///
+    /// # Safety
+    /// There are 16 from `entries` on.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn load(entries: *const f16) -> [__m128i; 2] {
+        // SAFETY: the caller guarantees them.
+        unsafe { [_mm_loadu_si128(entries.cast()), _mm_loadu_si128(entries.add(8).cast())] }
     }
 
     /// Stores 32 values, of which the lanes have 16 each.
@@ -182,18 +218,34 @@ mod avx2 {
     }
 
     /// # Safety
+    /// As [`super::Lookup::scaled`].
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) unsafe fn scaled(codes: &[u8], scales: &[u8], block: usize, to: &mut [f16]) {
+        let blocks = codes.chunks_exact(block / 2).zip(to.chunks_exact_mut(block));
+        for ((codes, to), scale) in blocks.zip(scales.chunks_exact(2)) {
+            // SAFETY: the caller guarantees as many codes as values.
+            unsafe { fours(codes, table(scaled_entries(scale)), to) };
+        }
+    }
+
+    /// # Safety
     /// As [`super::Lookup::palette4`].
     #[target_feature(enable = "avx2,f16c")]
     pub(super) unsafe fn palette4(indices: &[u8], entries: &[f16; 16], to: &mut [f16]) {
-        let table = table(entries);
-        for (indices, to) in indices.chunks_exact(FOURS / 2).zip(to.chunks_exact_mut(FOURS)) {
+        // SAFETY: 16 entries; the caller guarantees as many indices as values.
+        unsafe { fours(indices, table(load(entries.as_ptr())), to) };
+    }
+
+    /// # Safety
+    /// `codes` has the nibbles of `to`.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn fours(codes: &[u8], table: [__m256i; 2], to: &mut [f16]) {
+        for (codes, to) in codes.chunks_exact(FOURS / 2).zip(to.chunks_exact_mut(FOURS)) {
             // SAFETY: each group has 16 bytes and 32 values.
             unsafe {
-                let bytes = _mm_loadu_si128(indices.as_ptr().cast());
-                let nibble = _mm_set1_epi8(15);
-                let (low, high) = (_mm_and_si128(bytes, nibble), _mm_and_si128(_mm_srli_epi16::<4>(bytes), nibble));
-                let all = _mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high));
-                store(table.map(|table| _mm256_shuffle_epi8(table, all)), to.as_mut_ptr());
+                let codes = nibbles(codes.as_ptr());
+                store(table.map(|table| _mm256_shuffle_epi8(table, codes)), to.as_mut_ptr());
             }
         }
     }
@@ -202,7 +254,8 @@ mod avx2 {
     /// As [`super::Lookup::palette6`].
     #[target_feature(enable = "avx2,f16c")]
     pub(super) unsafe fn palette6(indices: &[u8], entries: &[f16; 64], to: &mut [f16]) {
-        let quarters: [[__m256i; 2]; 4] = std::array::from_fn(|q| table(&std::array::from_fn(|i| entries[16 * q + i])));
+        // SAFETY: 64 entries.
+        let quarters: [[__m256i; 2]; 4] = std::array::from_fn(|q| table(unsafe { load(entries.as_ptr().add(16 * q)) }));
         for (indices, to) in indices.chunks_exact(SIXES / 4 * 3).zip(to.chunks_exact_mut(SIXES)) {
             for half in 0..2 {
                 // SAFETY: each group has 48 bytes and 64 values. The last vector begins four bytes

@@ -7,14 +7,13 @@ use half::f16;
 
 use super::fixed::{CODED_BLOCK, Job, LANES, sum};
 use super::limbs::{VECTOR, chunk_bytes};
+use crate::gemm::{bfp, isa};
 
 /// Prefetch distance in bytes.
 const AHEAD: usize = 6 << 10;
 
 pub(super) fn is_supported() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has!("avx512vnni");
-    avx512 && has!("avx2") && has!("fma") && has!("f16c")
+    isa::has_avx512() && bfp::has_avx512_vnni()
 }
 
 /// # Safety
