@@ -55,17 +55,25 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
         match job.rows {
             // Short lines one by one are a single stream, which memory delivers fastest. Long ones
             // are streams of their own. The sums are the same.
-            1 if job.depth * size_of::<T>() < LONG_LINE => lines::<S, T, 1, 1, 2>(job),
+            1 if job.depth * size_of::<T>() < LONG_LINE => lines::<S, T, 1, 0, 1, 2>(job),
             // As many sums as there are registers.
-            1 if S::LANES == 16 => lines::<S, T, 1, 8, 2>(job),
-            1 => lines::<S, T, 1, 4, 2>(job),
-            2 => lines::<S, T, 2, 4, 1>(job),
-            3 => lines::<S, T, 3, 4, 1>(job),
-            4 => lines::<S, T, 4, 4, 1>(job),
-            5 => lines::<S, T, 5, 2, 1>(job),
-            6 => lines::<S, T, 6, 2, 1>(job),
-            7 => lines::<S, T, 7, 2, 1>(job),
-            _ => lines::<S, T, 8, 2, 1>(job),
+            1 if S::REGISTERS > 16 => lines::<S, T, 1, 0, 8, 2>(job),
+            1 => lines::<S, T, 1, 0, 4, 2>(job),
+            2 => lines::<S, T, 2, 0, 4, 1>(job),
+            3 if S::REGISTERS > 16 => lines::<S, T, 3, 0, 4, 1>(job),
+            4 if S::REGISTERS > 16 => lines::<S, T, 4, 0, 4, 1>(job),
+            5 if S::REGISTERS > 16 => lines::<S, T, 5, 0, 4, 1>(job),
+            6 if S::REGISTERS > 16 => lines::<S, T, 6, 0, 4, 1>(job),
+            7 if S::REGISTERS > 16 => lines::<S, T, 7, 0, 3, 1>(job),
+            _ if S::REGISTERS > 16 => lines::<S, T, 8, 0, 3, 1>(job),
+            // Twelve sums, the lines and a row fit 16 registers; four sums more would not. The
+            // second half of 7 or 8 rows finds the lines in the L1 cache.
+            3 => lines::<S, T, 3, 0, 3, 1>(job),
+            4 => lines::<S, T, 4, 0, 3, 1>(job),
+            5 => lines::<S, T, 5, 0, 2, 1>(job),
+            6 => lines::<S, T, 6, 0, 2, 1>(job),
+            7 => lines::<S, T, 4, 3, 3, 1>(job),
+            _ => lines::<S, T, 4, 4, 3, 1>(job),
         }
     }
 }
@@ -77,27 +85,40 @@ const LONG_LINE: usize = 4096;
 /// ones.
 const PREFETCH_DISTANCE: usize = 6 << 10;
 
-/// `R` lines at a time with `M` rows, `U` vectors of each.
+/// `R` lines at a time, `U` vectors of each, with `M` rows and then with `N` more.
 #[inline(always)]
-unsafe fn lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot) {
+unsafe fn lines<S: Simd, T: Element, const M: usize, const N: usize, const R: usize, const U: usize>(job: &Dot) {
     let mut c = 0;
     // SAFETY: the caller guarantees it.
     unsafe {
         while c + R <= job.count {
-            some_lines::<S, T, M, R, U>(job, c);
+            some_lines::<S, T, M, R, U>(job, 0, c);
+            if N > 0 {
+                some_lines::<S, T, N, R, U>(job, M, c);
+            }
             c += R;
         }
         while c < job.count {
-            some_lines::<S, T, M, 1, U>(job, c);
+            some_lines::<S, T, M, 1, U>(job, 0, c);
+            if N > 0 {
+                some_lines::<S, T, N, 1, U>(job, M, c);
+            }
             c += 1;
         }
     }
 }
 
+/// `R` lines from line `c` on with `M` rows from row `first` on.
 #[inline(always)]
-unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(job: &Dot, c: usize) {
+unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const U: usize>(
+    job: &Dot,
+    first: usize,
+    c: usize,
+) {
     // SAFETY: the caller guarantees `R` lines of `depth` elements, and `M` rows of as many.
     unsafe {
+        let x = job.x.add(first * job.x_row);
+        let to = job.sums.add(first * job.pitch + c);
         let mut w = [std::ptr::null::<T>(); R];
         for (r, w) in w.iter_mut().enumerate() {
             *w = job.factor.at(job.first + c + r, 0).cast();
@@ -118,9 +139,9 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
                     }
                 }
                 for i in 0..M {
-                    let x = S::load(job.x.add(i * job.x_row + p));
+                    let row = S::load(x.add(i * job.x_row + p));
                     for r in 0..R {
-                        sums[u][i][r] = S::fma(line[r], x, sums[u][i][r]);
+                        sums[u][i][r] = S::fma(line[r], row, sums[u][i][r]);
                     }
                 }
             }
@@ -129,9 +150,9 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
         while p < job.depth {
             let n = S::LANES.min(job.depth - p);
             for i in 0..M {
-                let x = S::load_part(job.x.add(i * job.x_row + p), n);
+                let row = S::load_part(x.add(i * job.x_row + p), n);
                 for r in 0..R {
-                    sums[0][i][r] = S::fma(T::load_part::<S>(w[r].add(p), n), x, sums[0][i][r]);
+                    sums[0][i][r] = S::fma(T::load_part::<S>(w[r].add(p), n), row, sums[0][i][r]);
                 }
             }
             p += n;
@@ -142,7 +163,7 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
                 for u in 1..U {
                     all = S::add(all, sums[u][i][r]);
                 }
-                job.sums.add(i * job.pitch + c + r).write(S::sum(all));
+                to.add(i * job.pitch + r).write(S::sum(all));
             }
         }
     }

@@ -17,6 +17,8 @@ pub(super) trait Simd: Copy {
     type Rows: Copy + AsRef<[Self::V]> + AsMut<[Self::V]>;
     /// fp32 values of a vector.
     const LANES: usize;
+    /// Vectors that the processor has registers for.
+    const REGISTERS: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
     /// `LANES` vectors of zeros.

@@ -14,6 +14,7 @@ impl Simd for Avx2 {
     type V = __m256;
     type Rows = [__m256; 8];
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m256 {

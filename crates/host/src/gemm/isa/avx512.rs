@@ -22,6 +22,7 @@ impl Simd for Avx512 {
     type V = __m512;
     type Rows = [__m512; 16];
     const LANES: usize = 16;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {

@@ -32,6 +32,7 @@ impl Simd for Neon {
     type V = float32x4_t;
     type Rows = [float32x4_t; 4];
     const LANES: usize = 4;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> float32x4_t {

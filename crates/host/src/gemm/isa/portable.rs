@@ -15,6 +15,7 @@ impl Simd for Portable {
     type V = [f32; 4];
     type Rows = [[f32; 4]; 4];
     const LANES: usize = 4;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> [f32; 4] {
