@@ -57,23 +57,21 @@ unsafe fn dot_type<S: Simd, T: Element>(job: &Dot) {
             // are streams of their own. The sums are the same.
             1 if job.depth * size_of::<T>() < LONG_LINE => lines::<S, T, 1, 0, 1, 2>(job),
             // As many sums as there are registers.
-            1 if S::REGISTERS > 16 => lines::<S, T, 1, 0, 8, 2>(job),
+            1 if S::LANES == 16 => lines::<S, T, 1, 0, 8, 2>(job),
             1 => lines::<S, T, 1, 0, 4, 2>(job),
             2 => lines::<S, T, 2, 0, 4, 1>(job),
-            3 if S::REGISTERS > 16 => lines::<S, T, 3, 0, 4, 1>(job),
-            4 if S::REGISTERS > 16 => lines::<S, T, 4, 0, 4, 1>(job),
-            5 if S::REGISTERS > 16 => lines::<S, T, 5, 0, 4, 1>(job),
-            6 if S::REGISTERS > 16 => lines::<S, T, 6, 0, 4, 1>(job),
-            7 if S::REGISTERS > 16 => lines::<S, T, 7, 0, 3, 1>(job),
-            _ if S::REGISTERS > 16 => lines::<S, T, 8, 0, 3, 1>(job),
-            // Twelve sums, the lines and a row fit 16 registers; four sums more would not. The
+            // With 16 registers twelve sums, the lines and a row fit; four sums more would not. The
             // second half of 7 or 8 rows finds the lines in the L1 cache.
-            3 => lines::<S, T, 3, 0, 3, 1>(job),
-            4 => lines::<S, T, 4, 0, 3, 1>(job),
+            3 if S::REGISTERS <= 16 => lines::<S, T, 3, 0, 3, 1>(job),
+            4 if S::REGISTERS <= 16 => lines::<S, T, 4, 0, 3, 1>(job),
+            7 if S::REGISTERS <= 16 => lines::<S, T, 4, 3, 3, 1>(job),
+            8 if S::REGISTERS <= 16 => lines::<S, T, 4, 4, 3, 1>(job),
+            3 => lines::<S, T, 3, 0, 4, 1>(job),
+            4 => lines::<S, T, 4, 0, 4, 1>(job),
             5 => lines::<S, T, 5, 0, 2, 1>(job),
             6 => lines::<S, T, 6, 0, 2, 1>(job),
-            7 => lines::<S, T, 4, 3, 3, 1>(job),
-            _ => lines::<S, T, 4, 4, 3, 1>(job),
+            7 => lines::<S, T, 7, 0, 2, 1>(job),
+            _ => lines::<S, T, 8, 0, 2, 1>(job),
         }
     }
 }
