@@ -308,6 +308,11 @@ pub struct Train {
     /// results. With several ranks there is at least one for each (docs/many-machines.md).
     #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub groups: Option<usize>,
+    /// With several ranks, keep the optimizer's moments of a part of the weights on each, which is
+    /// called ZeRO stage 1: their memory is divided by the number of ranks, and results have the
+    /// same bits (docs/many-machines.md).
+    #[arg(long)]
+    pub shard_optimizer: bool,
     /// Learning rate after the warm-up.
     #[arg(long, value_name = "F", value_parser = finite)]
     pub lr: Option<f64>,

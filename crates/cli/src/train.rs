@@ -239,6 +239,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
     o.data_field = data_field.unwrap_or(o.data_field);
     o.bad_rows = bad_rows.unwrap_or(o.bad_rows);
     o.data_cache = data_cache.or(o.data_cache);
+    o.run.shard_optimizer |= args.shard_optimizer;
     if let Some(layers) = args.recompute {
         o.recompute = NonZeroUsize::new(layers);
     }

@@ -17,6 +17,7 @@ mod control;
 mod event;
 mod options;
 mod report;
+mod shard;
 mod window;
 
 use options::changes;
@@ -26,6 +27,7 @@ pub(crate) use control::SampleText;
 pub use event::{Event, Summary};
 pub use options::{Change, RunOptions};
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -152,6 +154,10 @@ pub struct Run {
     /// Writes samples; `None` without a tokenizer.
     text: Option<SampleText>,
     ranks: Ranks,
+    /// The values of the weights whose moments each rank holds, if they are sharded.
+    parts: Vec<Range<usize>>,
+    /// Whether a checkpoint was requested that needs all ranks.
+    save_requested: bool,
     /// Sums of groups after the first one of this rank.
     partial: Vec<Gradients>,
     /// Seconds in which each rank computed its windows of the last update; none without others.
@@ -298,7 +304,7 @@ impl Run {
         state.compaction = engine.vocabulary().filter(|v| !v.is_identity()).cloned();
         let vocabulary = engine.vocabulary().map_or(config.vocab, Compaction::len);
         let efficiency = Efficiency::new(Flops::new(&config, options.seq, vocabulary));
-        Ok(Run {
+        let mut run = Run {
             meter: Meter::new(&efficiency),
             since: (Instant::now(), state.seconds),
             paused: Duration::ZERO,
@@ -308,6 +314,8 @@ impl Run {
             text: None,
             sampled: None,
             ranks,
+            parts: Vec::new(),
+            save_requested: false,
             partial: Vec::new(),
             rank_seconds: Vec::new(),
             agreed_stop: false,
@@ -329,7 +337,9 @@ impl Run {
             moments,
             state,
             lines,
-        })
+        };
+        run.shard();
+        Ok(run)
     }
 
     /// Stores `options`, which contain the loop's options, in the checkpoints instead of these, so
@@ -442,11 +452,17 @@ impl Run {
         }
         let result = self.train(events, stop, begun, before, first);
         self.state.seconds = before + begun.elapsed().as_secs_f64();
+        // Where a checkpoint needs all ranks, only what ends all of them in the same place allows
+        // one.
+        let together = !self.is_sharded() || matches!(result, Err(Error::Diverged { .. }));
         if result.is_err() && self.saved.as_ref().is_none_or(|s| s.0 < self.state.step) {
             // Discards the unfinished update and saves the complete ones. The first error is
             // returned.
             self.rewind();
-            if let Err(error) = self.save(events) {
+            if !together {
+                let text = "the moments are on several ranks, so the updates after the last checkpoint are lost";
+                events(&Event::Warning { text: text.into() });
+            } else if let Err(error) = self.save(events) {
                 events(&Event::Warning { text: format!("the checkpoint could not be written: {error}") });
             }
         }
@@ -530,7 +546,9 @@ impl Run {
             }
             let minutes = self.options.save_minutes;
             let time = minutes > 0.0 && last_save.elapsed().as_secs_f64() >= 60.0 * minutes;
-            if self.ranks.is_first() && !last && (due(self.options.save_every) || time) {
+            let requested = std::mem::take(&mut self.save_requested);
+            let wanted = self.ranks.is_first() && (due(self.options.save_every) || time || requested);
+            if !last && self.agree_to_save(wanted)? {
                 self.state.seconds = before + begun.elapsed().as_secs_f64();
                 self.save_or_warn(events);
                 last_save = Instant::now();
@@ -547,7 +565,7 @@ impl Run {
             self.rewind();
             return Ok(None);
         };
-        let optimizer = Instant::now();
+        let (optimizer, mut gathering) = (Instant::now(), Duration::ZERO);
         let tracer = self.timeline.as_ref().map_or(Tracer::off(), Timeline::update);
         let span = tracer.span(SpanKind::Update, "update", None);
         let lr = self.options.schedule().rate(self.state.step);
@@ -569,10 +587,18 @@ impl Run {
         } else {
             let factor = mean * optim::clip_factor(norm, self.options.clip);
             let (optimizer, count) = (self.options.optimizer(), self.state.updates + 1);
-            let Run { config, weights, gradients, moments, engine, tuning, .. } = self;
+            let Run { config, weights, gradients, moments, engine, tuning, ranks, parts, .. } = self;
             match tuning {
                 Some(tuning) => {
                     tuning.update(&optimizer, weights, gradients, lr, factor, count)?;
+                    engine.stage(weights)?;
+                }
+                None if moments.part().is_some() => {
+                    Update { optimizer, config, weights, gradients, moments, lr, factor, count }.run(Vec::new())?;
+                    let begun = Instant::now();
+                    let mut values: Vec<_> = weights.tensors_mut(config).into_iter().map(|t| t.data).collect();
+                    ranks.gather(&mut values, parts)?;
+                    gathering = begun.elapsed();
                     engine.stage(weights)?;
                 }
                 None => engine.update(Update { optimizer, config, weights, gradients, moments, lr, factor, count })?,
@@ -586,7 +612,8 @@ impl Run {
         self.state.tokens += window.tokens;
         self.state.sampler = self.sampler.state();
         self.efficiency.updates += 1;
-        self.efficiency.optimizer += optimizer.elapsed().as_secs_f64();
+        self.efficiency.optimizer += (optimizer.elapsed() - gathering).as_secs_f64();
+        self.efficiency.exchange += gathering.as_secs_f64();
         let loss = (window.accumulated > 0.0).then(|| window.loss / window.accumulated);
         self.last_loss = loss.or(self.last_loss);
         tracing::debug!(target: TARGET, step = self.state.step, loss, norm, lr, skipped, "update");
@@ -661,24 +688,32 @@ impl Run {
         }
     }
 
-    /// Saves a checkpoint of this step if there is none yet.
+    /// Saves a checkpoint of this step if there is none yet. If moments are sharded, all ranks call
+    /// this.
     fn save(&mut self, events: &mut dyn FnMut(&Event)) -> Result<(), Error> {
         let step = self.state.step;
         if self.saved.as_ref().is_some_and(|s| s.0 == step) {
             return Ok(());
         }
-        if !self.ranks.is_first() {
+        if !self.ranks.is_first() && !self.is_sharded() {
             return Ok(());
         }
         let begun = Instant::now();
         let _span = tracing::info_span!(target: TARGET, "checkpoint", step).entered();
-        let Run { config, weights, moments, state, tuning, gradients, .. } = &*self;
-        let adapters = tuning.as_ref().zip(gradients.adapters());
-        let adapters = adapters.map(|(tuning, values)| AdapterSnapshot { tuning, values });
-        let path = self.store.save(&Snapshot { config, weights, moments, state, adapters })?;
+        let path = if self.is_sharded() {
+            let Some(path) = self.write_together()? else { return Ok(()) };
+            path
+        } else {
+            let Run { config, weights, moments, state, tuning, gradients, .. } = &*self;
+            let adapters = tuning.as_ref().zip(gradients.adapters());
+            let adapters = adapters.map(|(tuning, values)| AdapterSnapshot { tuning, values });
+            self.store.save(&Snapshot { config, weights, moments, state, adapters })?
+        };
         self.efficiency.checkpoints += begun.elapsed().as_secs_f64();
         self.saved = Some((step, path.clone()));
-        self.emit(&Event::Saved { path, step }, events);
+        if self.ranks.is_first() {
+            self.emit(&Event::Saved { path, step }, events);
+        }
         Ok(())
     }
 }

@@ -165,7 +165,10 @@ impl Container {
 }
 
 /// Writes fp32 values little-endian, through a small buffer.
-pub(super) fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Result<()> {
+///
+/// # Errors
+/// Errors of the writer.
+pub fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Result<()> {
     let mut buffer = Vec::with_capacity(4 * 4096);
     for part in values.chunks(4096) {
         buffer.clear();
@@ -184,27 +187,43 @@ pub(super) fn write_values(out: &mut impl Write, values: &[f32]) -> std::io::Res
 /// Errors of the writer; `InvalidInput` if a shape does not fit its values or a name occurs twice.
 pub fn write(out: &mut impl Write, metadata: &[(&str, &str)], tensors: &[TensorRef<'_>]) -> std::io::Result<()> {
     let refuse = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
+    for tensor in tensors {
+        if tensor.shape.iter().product::<usize>() != tensor.data.len() {
+            let (name, shape, found) = (&tensor.name, &tensor.shape, tensor.data.len());
+            return Err(refuse(format!("tensor {name} of shape {shape:?} has {found} values")));
+        }
+    }
+    begin(out, metadata, tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())))?;
+    tensors.iter().try_for_each(|tensor| write_values(out, tensor.data))
+}
+
+/// Writes the beginning of a safetensors stream of fp32 tensors, given their names and shapes.
+/// Their values follow in the same order ([`write_values`]).
+///
+/// # Errors
+/// Errors of the writer; `InvalidInput` if a name occurs twice.
+pub fn begin<'a>(
+    out: &mut impl Write,
+    metadata: &[(&str, &str)],
+    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> std::io::Result<()> {
+    let refuse = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         let pairs = metadata.iter().map(|(k, v)| ((*k).to_string(), serde_json::Value::from(*v)));
         header.insert("__metadata__".into(), serde_json::Value::Object(pairs.collect()));
     }
     let mut offset = 0u64;
-    for tensor in tensors {
-        if tensor.shape.iter().product::<usize>() != tensor.data.len() {
-            let (name, shape, found) = (&tensor.name, &tensor.shape, tensor.data.len());
-            return Err(refuse(format!("tensor {name} of shape {shape:?} has {found} values")));
-        }
-        let end = offset + 4 * tensor.data.len() as u64;
-        let entry = serde_json::json!({ "dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end] });
-        if header.insert(tensor.name.clone(), entry).is_some() {
-            return Err(refuse(format!("tensor {} occurs twice", tensor.name)));
+    for (name, shape) in tensors {
+        let end = offset + 4 * shape.iter().product::<usize>() as u64;
+        let entry = serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [offset, end] });
+        if header.insert(name.to_string(), entry).is_some() {
+            return Err(refuse(format!("tensor {name} occurs twice")));
         }
         offset = end;
     }
     let mut text = serde_json::Value::Object(header).to_string();
     text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
     out.write_all(&(text.len() as u64).to_le_bytes())?;
-    out.write_all(text.as_bytes())?;
-    tensors.iter().try_for_each(|tensor| write_values(out, tensor.data))
+    out.write_all(text.as_bytes())
 }

@@ -31,5 +31,5 @@ pub use error::Error;
 pub(crate) use files::create_folders;
 pub use files::{Disk, Files, SyncWrite};
 pub use state::{Digest, State, VERSION};
-pub use store::{Checkpoint, OPTIMIZER, Snapshot, Store};
+pub use store::{Checkpoint, MomentSource, OPTIMIZER, Snapshot, Store};
 pub(crate) use store::{LOCK, folder_size};

@@ -10,7 +10,7 @@ use ferrane_llm::config::Config;
 use ferrane_llm::lora;
 use ferrane_llm::run_folder::{self, MODEL, STATE, step_name};
 use ferrane_llm::weights::container::{self, Container};
-use ferrane_llm::weights::{TensorRef, Weights, native};
+use ferrane_llm::weights::{Slot, Weights, native};
 use sha2::{Digest as _, Sha256};
 
 use super::adapters::{self, AdapterSnapshot};
@@ -44,12 +44,34 @@ pub struct Snapshot<'a> {
     /// The fp32 master weights.
     pub weights: &'a Weights,
     /// Both moments of the optimizer.
-    pub moments: &'a Moments,
+    pub moments: &'a dyn MomentSource,
     /// Everything else: step, sampler, loss scale, options.
     pub state: &'a State,
     /// The adapters of a run that trains them; weights and moments of the model are then not
     /// stored.
     pub adapters: Option<AdapterSnapshot<'a>>,
+}
+
+/// The moments that a checkpoint stores, wherever they are.
+pub trait MomentSource {
+    /// Calls `take` with all first moments and then with all second ones, some values at a time, in
+    /// the order of [`Slot::list`].
+    ///
+    /// # Errors
+    /// Those of `take`, and of getting the values.
+    fn read(&self, config: &Config, take: &mut dyn FnMut(&[f32]) -> io::Result<()>) -> io::Result<()>;
+}
+
+impl MomentSource for Moments {
+    /// # Errors
+    /// Also `InvalidInput` if these are not moments of all values.
+    fn read(&self, config: &Config, take: &mut dyn FnMut(&[f32]) -> io::Result<()>) -> io::Result<()> {
+        for moment in [self.m(), self.v()] {
+            moment.check(config).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            moment.tensors(config).into_iter().try_for_each(|tensor| take(tensor.data))?;
+        }
+        Ok(())
+    }
 }
 
 /// A checkpoint that was loaded into memory and verified.
@@ -197,15 +219,14 @@ impl Store {
         })?;
         state.files.insert(MODEL.into(), digest);
 
-        moments.m().check(config)?;
-        moments.v().check(config)?;
-        let mut tensors = Vec::new();
-        for (prefix, moment) in [("m", moments.m()), ("v", moments.v())] {
-            let named = |t: TensorRef<'_>| format!("{prefix}.{}", t.name);
-            tensors.extend(moment.tensors(config).into_iter().map(|t| TensorRef { name: named(t.clone()), ..t }));
-        }
+        let named = |prefix| move |slot: Slot| (format!("{prefix}.{}", slot.name()), slot.shape(config));
+        let slots = Slot::list(config).into_iter();
+        let tensors: Vec<_> = slots.clone().map(named("m")).chain(slots.map(named("v"))).collect();
         let path = folder.join(OPTIMIZER);
-        let digest = self.write_hashed(&path, &mut |out| container::write(out, &[], &tensors))?;
+        let digest = self.write_hashed(&path, &mut |out| {
+            container::begin(out, &[], tensors.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())))?;
+            moments.read(config, &mut |values| container::write_values(out, values))
+        })?;
         state.files.insert(OPTIMIZER.into(), digest);
 
         self.write_state(folder, &state)

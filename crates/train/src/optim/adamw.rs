@@ -146,7 +146,8 @@ impl AdamW {
 
 impl<'a> Update<'a> {
     /// Makes the update. Values outside of all shares are updated in pieces of equal size. Shares
-    /// do not receive the values of frozen tensors.
+    /// do not receive the values of frozen tensors. Values whose moments another rank has stay as
+    /// they are.
     ///
     /// # Errors
     /// [`weights::Error::Mismatch`] if weights, gradients or moments do not fit the configuration,
@@ -157,17 +158,15 @@ impl<'a> Update<'a> {
             gradients.sums(config);
         }
         let Some(sums) = gradients.values() else { return Ok(weights) };
-        for part in [&*weights, moments.m(), moments.v()] {
-            part.check(config)?;
-        }
+        weights.check(config)?;
+        moments.check(config)?;
         gradients.check(config)?;
-        let (m, v, reached) = moments.open(gradients.reached());
+        let (moments, reached) = moments.open(config, gradients.reached());
         let constants = Constants::new(&optimizer, lr, factor, count);
         let decayed = optimizer.decayed(lr);
         let mut pieces = Vec::new();
-        let (m, v) = (m.tensors_mut(config), v.tensors_mut(config));
-        let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(m).zip(v);
-        for (index, (slot, (((w, g), m), v))) in Slot::list(config).into_iter().zip(tensors).enumerate() {
+        let tensors = weights.tensors_mut(config).into_iter().zip(sums.tensors(config)).zip(moments);
+        for (index, (slot, ((w, g), (range, m, v)))) in Slot::list(config).into_iter().zip(tensors).enumerate() {
             // Neither decays nor changes: what a share does with its values stays right.
             if gradients.frozen().contains(index) {
                 continue;
@@ -177,7 +176,8 @@ impl<'a> Update<'a> {
                 TensorKind::Norm | TensorKind::Bias => 1.0,
             };
             let row = if w.shape.len() > 1 { w.shape[1..].iter().product::<usize>().max(1) } else { 1 };
-            pieces.push(TensorPiece { slot, at: 0, row, keep, w: w.data, g: g.data, m: m.data, v: v.data });
+            let (at, w, g) = (range.start, &mut w.data[range.clone()], &g.data[range]);
+            pieces.push(TensorPiece { slot, at, row, keep, w, g, m, v });
         }
         let mut tasks = tasks(pieces, shares)?;
         pool::for_each_task(&mut tasks, |task| {
@@ -213,7 +213,7 @@ fn tasks<'p, 's>(
                 rest.push(UpdateTask { pieces: vec![piece], take: None });
             }
         };
-        let (size, own) = (tensor.w.len(), tensor.slot);
+        let (size, own) = (tensor.at + tensor.w.len(), tensor.slot);
         for (slot, range, share) in claims.iter().filter(|c| c.0 == own) {
             let whole = range.start.is_multiple_of(tensor.row) && range.end.is_multiple_of(tensor.row);
             if range.start < tensor.at || range.end > size || range.start > range.end || !whole {

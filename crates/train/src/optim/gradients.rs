@@ -12,6 +12,7 @@ use ferrane_host::pool;
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::{Error, Layer, Part, Slot, Weights};
 
+use super::shard::{Shard, TensorMoments};
 use super::{CHUNK, Frozen};
 use crate::lora::Adapters;
 
@@ -380,54 +381,94 @@ impl Gradients {
     }
 }
 
-/// The optimizer's first and second moment of every weight.
+/// The optimizer's first and second moment of every weight, or, on one of several ranks, of a part
+/// of them.
 #[derive(Debug, Clone)]
 pub struct Moments {
     m: Weights,
     v: Weights,
     /// Rows of the tables whose moments may be nonzero.
     reached: RowSet,
+    /// The moments of a part of the weights, in place of `m` and `v`.
+    shard: Option<Shard>,
 }
 
 /// Compares the values only.
 impl PartialEq for Moments {
     fn eq(&self, other: &Self) -> bool {
-        (&self.m, &self.v) == (&other.m, &other.v)
+        (&self.m, &self.v, &self.shard) == (&other.m, &other.v, &other.shard)
     }
 }
 
 impl Moments {
     /// Moments of zero, as before the first update.
     pub fn zeros(config: &Config) -> Self {
-        Moments { m: Weights::zeros(config), v: Weights::zeros(config), reached: RowSet::none(config.vocab) }
+        Moments::of(Weights::zeros(config), Weights::zeros(config), RowSet::none(config.vocab))
     }
 
     /// Moments without tensors, for a run that trains no weights.
     pub fn none() -> Self {
-        Moments { m: Weights::default(), v: Weights::default(), reached: RowSet::default() }
+        Moments::of(Weights::default(), Weights::default(), RowSet::default())
     }
 
     /// Moments with these values.
     pub fn new(config: &Config, m: Weights, v: Weights) -> Self {
         let mut reached = RowSet::not_zero(config, &m);
         reached.join(&RowSet::not_zero(config, &v));
-        Moments { m, v, reached }
+        Moments::of(m, v, reached)
     }
 
-    /// First moment: the moving mean of the gradients.
+    fn of(m: Weights, v: Weights, reached: RowSet) -> Self {
+        Moments { m, v, reached, shard: None }
+    }
+
+    /// Keeps the moments of the values in `range` only, of all values in the order of
+    /// [`Slot::list`]; the range begins and ends between rows.
+    pub(crate) fn keep(&mut self, config: &Config, range: Range<usize>) {
+        self.shard = Some(Shard::of(config, &self.m, &self.v, range));
+        (self.m, self.v) = (Weights::default(), Weights::default());
+    }
+
+    /// First and second moments of a part of the weights, in the order of [`Slot::list`], if only
+    /// these are here.
+    pub fn part(&self) -> Option<[&[f32]; 2]> {
+        self.shard.as_ref().map(Shard::values)
+    }
+
+    /// Checks that there are moments for the tensors of `config`.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`].
+    pub(crate) fn check(&self, config: &Config) -> Result<(), Error> {
+        match &self.shard {
+            Some(_) => Ok(()),
+            None => self.m.check(config).and_then(|()| self.v.check(config)),
+        }
+    }
+
+    /// First moment: the moving mean of the gradients. Without tensors if there is only a
+    /// [part](Moments::part).
     pub fn m(&self) -> &Weights {
         &self.m
     }
 
-    /// Second moment: the moving mean of their squares.
+    /// Second moment: the moving mean of their squares. Without tensors, likewise.
     pub fn v(&self) -> &Weights {
         &self.v
     }
 
-    /// Both moments, mutable, and the rows reached so far, to which `rows` are added.
-    pub(super) fn open(&mut self, rows: &RowSet) -> (&mut Weights, &mut Weights, &RowSet) {
+    /// For each tensor the range of values whose moments are here, and these, mutable; and the rows
+    /// reached so far, to which `rows` are added.
+    pub(super) fn open(&mut self, config: &Config, rows: &RowSet) -> (Vec<TensorMoments<'_>>, &RowSet) {
         self.reached.join(rows);
-        (&mut self.m, &mut self.v, &self.reached)
+        let tensors = match &mut self.shard {
+            Some(shard) => shard.tensors_mut(),
+            None => {
+                let tensors = self.m.tensors_mut(config).into_iter().zip(self.v.tensors_mut(config));
+                tensors.map(|(m, v)| (0..m.data.len(), m.data, v.data)).collect()
+            }
+        };
+        (tensors, &self.reached)
     }
 }
 

@@ -14,6 +14,7 @@ mod gradients;
 mod loss_scale;
 mod norm;
 mod schedule;
+mod shard;
 mod update;
 
 pub use adamw::AdamW;
@@ -22,6 +23,7 @@ pub use gradients::{Gradients, Moments, RowSet};
 pub use loss_scale::LossScale;
 pub use norm::{Norms, clip_factor, norms};
 pub use schedule::Schedule;
+pub(crate) use shard::cuts;
 pub use update::{RowSink, Update, UpdateShare};
 
 /// Values in one task: 256 KiB of each array, small enough to use all threads and large compared

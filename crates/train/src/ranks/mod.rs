@@ -4,6 +4,9 @@
 //! get the sum of all gradients, make the same update, and have the same weights again. Only the
 //! first rank writes: checkpoints, metrics, reports.
 //!
+//! If the optimizer's moments are sharded, each rank updates the weights whose moments it holds,
+//! and all get them from it: the same bits, because every weight is updated on its own.
+//!
 //! Sums of floating-point numbers depend on their order, and a collective sum of MPI leaves it
 //! open. Here the order is fixed by one number that a run keeps, its *groups*: the windows of an
 //! update are cut into that many parts ([`group_of`]), those of a group are summed one after the
@@ -13,6 +16,7 @@
 //!
 //! [`Communicator`] is what a transport provides. With the feature `mpi`, `Mpi` is one.
 
+mod gather;
 mod sum;
 
 #[cfg(feature = "mpi")]

@@ -11,7 +11,7 @@ use super::{Communicator, RankError, Ranks};
 
 /// Values of a message: large enough for the bandwidth of a network, small enough that a chain of
 /// some ranks is soon busy.
-const PIECE: usize = 1 << 18;
+pub(super) const PIECE: usize = 1 << 18;
 
 impl Ranks {
     /// Replaces `own` by the sum over all ranks of `own`, and then each of `more`, in this order.
@@ -66,7 +66,7 @@ fn add(own: &mut [f32], more: &[f32]) {
 }
 
 /// Sends the values of a piece.
-fn send(
+pub(super) fn send(
     with: &mut dyn Communicator,
     to: usize,
     piece: &[(usize, Range<usize>)],
@@ -78,7 +78,11 @@ fn send(
 }
 
 /// Calls `work` with each range of a piece and its part of the buffer.
-fn each(piece: &[(usize, Range<usize>)], buffer: &mut [f32], mut work: impl FnMut(usize, Range<usize>, &mut [f32])) {
+pub(super) fn each(
+    piece: &[(usize, Range<usize>)],
+    buffer: &mut [f32],
+    mut work: impl FnMut(usize, Range<usize>, &mut [f32]),
+) {
     let mut rest = buffer;
     for (index, range) in piece {
         let (part, tail) = rest.split_at_mut(range.len());
@@ -90,11 +94,18 @@ fn each(piece: &[(usize, Range<usize>)], buffer: &mut [f32], mut work: impl FnMu
 /// Cuts slices of these lengths into pieces of [`PIECE`] values, the last of which may be shorter.
 /// A piece is a list of slices and ranges of them.
 fn pieces(lengths: &[usize]) -> Vec<Vec<(usize, Range<usize>)>> {
-    let (mut pieces, mut piece, mut free) = (Vec::new(), Vec::new(), PIECE);
+    pieces_of(lengths, 0..lengths.iter().sum())
+}
+
+/// As [`pieces`], of the values in a range of all.
+pub(super) fn pieces_of(lengths: &[usize], range: Range<usize>) -> Vec<Vec<(usize, Range<usize>)>> {
+    let (mut pieces, mut piece, mut free, mut before) = (Vec::new(), Vec::new(), PIECE, 0);
     for (index, &length) in lengths.iter().enumerate() {
-        let mut at = 0;
-        while at < length {
-            let count = free.min(length - at);
+        let clip = |end: usize| end.clamp(before, before + length) - before;
+        let (mut at, end) = (clip(range.start), clip(range.end));
+        before += length;
+        while at < end {
+            let count = free.min(end - at);
             piece.push((index, at..at + count));
             (at, free) = (at + count, free - count);
             if free == 0 {
@@ -128,5 +139,8 @@ mod tests {
             }
             assert_eq!(at, length);
         }
+        // The last value of the third slice, two of the fourth.
+        assert_eq!(pieces_of(&lengths, PIECE - 1..PIECE + 2), [vec![(2, PIECE - 4..PIECE - 3), (3, 0..2)]]);
+        assert!(pieces_of(&lengths, 3..3).is_empty());
     }
 }

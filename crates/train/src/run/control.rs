@@ -38,7 +38,8 @@ impl Control {
         self.0.paused.load(Ordering::SeqCst)
     }
 
-    /// Requests a checkpoint of the last update, which is written before the next micro-step.
+    /// Requests a checkpoint of the last update, which is written before the next micro-step, or,
+    /// if the moments are sharded over ranks, after the next update.
     pub fn save(&self) {
         self.0.save.store(true, Ordering::SeqCst);
     }
@@ -108,6 +109,8 @@ impl Run {
     fn save_on_request(&mut self, events: &mut dyn FnMut(&Event)) {
         match self.saved.clone() {
             Some((step, path)) if step == self.state.step => self.emit(&Event::Saved { path, step }, events),
+            // The other ranks are asked after the update.
+            _ if self.is_sharded() => self.save_requested = true,
             _ => {
                 self.state.seconds = self.since.1 + self.since.0.elapsed().as_secs_f64();
                 self.save_or_warn(events);

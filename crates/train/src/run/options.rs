@@ -22,6 +22,9 @@ pub struct RunOptions {
     /// Number of groups in which the windows of an update are summed ([`crate::ranks`]); at least
     /// 1, and with several ranks at least one for each. Results depend on it in their last bits.
     pub groups: usize,
+    /// Whether each of several ranks holds the optimizer's moments of a part of the weights only,
+    /// which is called ZeRO stage 1. Results have the same bits.
+    pub shard_optimizer: bool,
     /// Learning rate after the warm-up; positive.
     pub lr: f64,
     /// Learning rate at the end; `None`: a tenth of `lr`.
@@ -57,6 +60,7 @@ impl Default for RunOptions {
             seq: 256,
             batch: 1,
             groups: 1,
+            shard_optimizer: false,
             lr: 1e-3,
             min_lr: None,
             warmup: 100,

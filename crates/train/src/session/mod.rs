@@ -293,6 +293,10 @@ impl Session {
             return Err(StepError::Shape(reason).into());
         }
         let frozen = Frozen::matching(config, &options.freeze)?;
+        if options.run.shard_optimizer && tuned.is_some() {
+            let reason = "adapters have few moments, and every rank needs all of them; leave the option out";
+            return Err(run::Error::Option { name: "shard_optimizer", value: "true".into(), reason }.into());
+        }
         if !frozen.is_empty() && tuned.is_some() {
             return Err(SessionError::FreezeOfAdapters);
         }
@@ -422,7 +426,9 @@ impl Session {
     /// system reports it.
     pub fn memory(&self, peak: Option<usize>) -> Memory {
         let whole = Memory::new(self.config(), self.run.memory(), peak);
-        whole.of_trained(self.run.trained(), self.run.frozen_bytes().unwrap_or(0))
+        let memory = whole.of_trained(self.run.trained(), self.run.frozen_bytes().unwrap_or(0));
+        let part = self.run.moments().part();
+        Memory { moments: part.map_or(memory.moments, |[m, v]| size_of_val(m) + size_of_val(v)), ..memory }
     }
 }
 

@@ -174,7 +174,11 @@ fn check_memory(
         Some(_) => 0,
         None => Frozen::matching(config, &options.freeze)?.trained(config),
     };
-    let needed = needed.of_trained(trained, 0);
+    let mut needed = needed.of_trained(trained, 0);
+    if options.run.shard_optimizer {
+        // Over how many ranks the moments are sharded is not known here.
+        needed.moments = 0;
+    }
     let available = available.map(|bytes| bytes.saturating_add(if loaded { needed.weights } else { 0 }));
     match available {
         Some(available) if needed.owned() > available => {
@@ -263,6 +267,9 @@ mod tests {
         options.freeze = vec!["layers.*".into(), "norm".into()];
         assert_eq!(refused(&options, true, false, state / 2 + (2 << 30)), None, "only the embedding is trained");
         options.freeze.clear();
+        options.run.shard_optimizer = true;
+        assert_eq!(refused(&options, true, false, state / 2 + (2 << 30)), None, "other ranks may hold the moments");
+        options.run.shard_optimizer = false;
         options.lora = Some(LoraOptions { rank: 4, alpha: 8.0, targets: vec!["q_proj".into()] });
         assert_eq!(refused(&options, true, false, state / 4 + (2 << 30)), None);
         assert_eq!(check_memory(&config, &options, true, false, None).ok(), Some(()), "an unknown amount");

@@ -14,7 +14,7 @@ use ferrane_train::lora::LoraOptions;
 use ferrane_train::metrics::{Record, read};
 use ferrane_train::optim::{Gradients, Update};
 use ferrane_train::ranks::{Communicator, RankError, Ranks};
-use ferrane_train::run::{self, Event, Run};
+use ferrane_train::run::{self, Control, Event, Run};
 use ferrane_train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_train::step::{Engine, MicroStep, ReferenceEngine, StepError};
 
@@ -156,12 +156,95 @@ fn any_number_of_ranks_makes_the_bits_of_one() {
 }
 
 #[test]
+fn sharded_moments_make_the_same_bits() {
+    for (reference, freeze) in [(false, &[][..]), (true, &[]), (false, &["embed", "layers.1.*"])] {
+        let (one, mut options) = prepared(4);
+        options.freeze = freeze.iter().map(ToString::to_string).collect();
+        train(world(1), &options, reference)[0].as_ref().unwrap();
+        for size in [2, 3, 4] {
+            let (many, mut options) = prepared(4);
+            options.freeze = freeze.iter().map(ToString::to_string).collect();
+            options.run.shard_optimizer = true;
+            let moments = on(world(size), |ranks| {
+                let device = device(reference);
+                let mut session = Session::begin_with(ranks, options.clone(), device.as_ref(), &mut silent()).unwrap();
+                session.run(&mut silent(), &AtomicBool::new(false)).unwrap();
+                (session.memory(None).moments, session.config().clone())
+            });
+            let context = format!("{size} ranks, reference {reference}, frozen {freeze:?}");
+            assert_same(&one.path().join("run"), &many.path().join("run"), &context);
+            // Two moments of four bytes for every value, and a row more or less.
+            let (config, bytes) = (&moments[0].1, moments.iter().map(|(bytes, _)| *bytes));
+            let (whole, row) = (8 * config.parameters(), 8 * config.hidden.max(config.dim));
+            assert_eq!(bytes.clone().sum::<usize>(), whole);
+            assert!(
+                bytes.clone().all(|part| part.abs_diff(whole / size) <= row),
+                "{:?} of {whole}",
+                bytes.collect::<Vec<_>>()
+            );
+        }
+    }
+    // Adapters have few moments.
+    let (_folder, mut options) = prepared(2);
+    train(world(1), &options, true)[0].as_ref().unwrap();
+    options.init = Some(options.run.out.clone());
+    options.run.out = options.run.out.with_file_name("adapters");
+    (options.model, options.lora, options.run.shard_optimizer) = (None, Some(LoraOptions::default()), true);
+    for error in train(world(2), &options, true) {
+        assert!(error.unwrap_err().to_string().contains("`shard_optimizer` true: adapters have few"));
+    }
+}
+
+/// Checkpoints that need all ranks: on request, and after one that could not be written.
+#[test]
+fn ranks_with_sharded_moments_save_together() {
+    let (one, options) = prepared(3);
+    train(world(1), &options, true)[0].as_ref().unwrap();
+    let (many, mut options) = prepared(3);
+    (options.run.shard_optimizer, options.run.save_every) = (true, 3);
+    let out = options.run.out.clone();
+    let seen = on(world(3), |ranks| {
+        let (first, control) = (ranks.is_first(), Control::default());
+        let mut session =
+            Session::begin_with(ranks, options.clone(), None, &mut silent()).unwrap().with_control(&control);
+        let mut seen = Vec::new();
+        let mut listen = |event: &Event| match event {
+            // In the middle of the second update, when the other ranks compute theirs.
+            Event::Window { done: 1, .. } if first && seen.is_empty() => control.save(),
+            Event::Update { record, .. } if record.step == 2 && first => {
+                // What is in the way of the next checkpoint.
+                std::fs::write(out.join(".tmp-step-000003"), "a file").unwrap();
+            }
+            Event::Saved { step, .. } => seen.push(format!("saved {step}")),
+            Event::Warning { text } => seen.push(text.clone()),
+            _ => {}
+        };
+        session.run(&mut listen, &AtomicBool::new(false)).unwrap();
+        seen
+    });
+    assert!(seen[1].is_empty() && seen[2].is_empty(), "{seen:?}");
+    let [first, second, third] = &seen[0][..] else { panic!("{seen:?}") };
+    assert_eq!((first.as_str(), third.as_str()), ("saved 1", "saved 6"));
+    assert!(second.contains("could not be written"), "{second}");
+    assert_same(&one.path().join("run"), &many.path().join("run"), "saved together");
+}
+
+#[test]
 fn any_number_of_ranks_resumes_a_checkpoint() {
+    resumed_by_other_numbers_of_ranks(false);
+}
+
+#[test]
+fn any_number_of_ranks_resumes_a_checkpoint_of_sharded_moments() {
+    resumed_by_other_numbers_of_ranks(true);
+}
+
+fn resumed_by_other_numbers_of_ranks(sharded: bool) {
     let (whole, options) = prepared(3);
     train(world(1), &options, false)[0].as_ref().unwrap();
     let (parts, mut options) = prepared(3);
     let out = options.run.out.clone();
-    options.run.save_every = 1;
+    (options.run.save_every, options.run.shard_optimizer) = (1, sharded);
     let mut sizes = [3, 1, 2, 1].into_iter();
     // Each world stops after an update: one rank gets the request in its first window, and all stop
     // after their last. A single rank discards the update in which it gets the request.
@@ -294,7 +377,7 @@ fn a_lost_rank_loses_no_saved_update() {
         for left in [0, 3, 11, 20, 31, 40] {
             let (parts, mut options) = prepared(2);
             let out = options.run.out.clone();
-            options.run.save_every = 1;
+            (options.run.save_every, options.run.shard_optimizer) = (1, left % 2 == 1);
             let mut ranks = world(2);
             ranks[lost].left = left;
             let results = train(ranks, &options, true);
