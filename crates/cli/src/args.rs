@@ -34,6 +34,7 @@ pub use watch::{Runs, Showing, Watch};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ferrane::train::data::DataSet;
+use ferrane::train::ranks::Link;
 
 /// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run
 /// transformers, on the engine or on its emulator.
@@ -367,6 +368,13 @@ pub struct Train {
     /// run. Writes nothing into --out.
     #[arg(long, conflicts_with_all = ["resume", "timeline", "dashboard", "tensorboard"])]
     pub dry_run: bool,
+    /// With --dry-run, also predict an update on these numbers of ranks: `2,4,8`
+    /// (docs/many-machines.md).
+    #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "dry_run", value_parser = whole::<usize>)]
+    pub ranks: Vec<usize>,
+    /// The link between the machines of --ranks: `1gbe`, `10gbe`, `40gbe`, `thunderbolt5`.
+    #[arg(long, value_name = "LINK", default_value = "10gbe", requires = "ranks")]
+    pub link: Link,
     /// Updates between validations; 0 validates only at the end.
     #[arg(long, value_name = "UPDATES", value_parser = whole::<u64>)]
     pub eval_every: Option<u64>,

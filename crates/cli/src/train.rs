@@ -15,7 +15,7 @@ use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::{CostModel, StepCost};
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::EventFile;
-use ferrane::train::ranks::Ranks;
+use ferrane::train::ranks::{Link, Ranks};
 use ferrane::train::run::{self, Control, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use ferrane_host::memory::peak_resident;
@@ -69,7 +69,7 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
     };
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone()).of_ranks(size, is_first);
     if args.dry_run {
-        return dry_run(options, device.as_ref(), &stop, machine.as_ref(), &mut show);
+        return dry_run(options, device.as_ref(), &stop, machine.as_ref(), (&args.ranks, &args.link), &mut show);
     }
     let step = stored.as_ref().map(StoredRun::step);
     let mut listen = |event: &Event| show.event(event);
@@ -143,8 +143,15 @@ fn dry_run(
     device: Option<&ferrane::Device>,
     stop: &AtomicBool,
     machine: Option<&(&str, CostModel)>,
+    ranks: (&[usize], &Link),
     show: &mut Show,
 ) -> Result<()> {
+    let windows = options.run.windows();
+    if let Some(many) = ranks.0.iter().find(|count| !(1..=windows).contains(*count)) {
+        return Err(Error::new(format!(
+            "--ranks {many}: every rank needs a window, and an update has {windows}; raise --accum"
+        )));
+    }
     let json = show.is_json();
     let mut listen = |event: &Event| match event {
         Event::Encoding { .. } | Event::Warning { .. } => show.event(event),
@@ -161,7 +168,7 @@ fn dry_run(
         let (name, step) = predicted(&dry.shape, dry.active, name, model)?;
         show.predicted(name, &step, dry.micro_step_ms)?;
     }
-    Ok(())
+    ranks.0.iter().filter_map(|count| dry.on_ranks(*count, ranks.1)).try_for_each(|found| show.on_ranks(&found))
 }
 
 /// Predicts the time of a micro-step on a machine.

@@ -12,7 +12,7 @@ use ferrane::machine::cost::StepCost;
 use ferrane::train::data::DataSet;
 use ferrane::train::metrics::Memory;
 use ferrane::train::run::{Event, Summary};
-use ferrane::train::session::{DryRun, SessionOptions};
+use ferrane::train::session::{DryRun, OnRanks, SessionOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -279,6 +279,19 @@ impl Show {
         }
         let mut object = serde_json::to_value(dry).unwrap_or_default();
         object["event"] = "dry_run".into();
+        line(object)
+    }
+
+    /// Prints what an update would take on several ranks.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub fn on_ranks(&self, found: &OnRanks) -> Result<()> {
+        if !self.json {
+            return line(found);
+        }
+        let mut object = serde_json::to_value(found).unwrap_or_default();
+        object["event"] = "on_ranks".into();
         line(object)
     }
 

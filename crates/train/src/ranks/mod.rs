@@ -17,6 +17,7 @@
 //! [`Communicator`] is what a transport provides. With the feature `mpi`, `Mpi` is one.
 
 mod gather;
+mod link;
 mod sum;
 
 #[cfg(feature = "mpi")]
@@ -27,6 +28,7 @@ use std::ops::Range;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use link::{LINKS, Link};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 

@@ -13,6 +13,7 @@ use super::{Session, SessionError, SessionOptions};
 use crate::checkpoint::folder_size;
 use crate::data::Split;
 use crate::metrics::{Memory, PartTimes};
+use crate::ranks::{Link, group_of};
 use crate::run::{Event, RunOptions};
 
 /// Updates of a dry run, with a micro-step each. The first one warms up.
@@ -36,8 +37,15 @@ pub struct DryRun {
     pub active: usize,
     /// Updates of the run.
     pub updates: u64,
+    /// Windows of an update.
+    pub update_windows: usize,
     /// Tokens of an update.
     pub update_tokens: u64,
+    /// Bytes of the gradients that several ranks would sum: those of ids that the loss does not run
+    /// over are left out.
+    pub gradient_bytes: usize,
+    /// Bytes of the weights that ranks with sharded moments would pass on; 0 without.
+    pub gather_bytes: usize,
     /// How often the run sees each token of its training data, on average.
     pub epochs: f64,
     /// Forward and backward pass of a window, in milliseconds.
@@ -63,6 +71,55 @@ pub struct DryRun {
     /// What determines the kernels' layouts, for a prediction.
     #[serde(skip)]
     pub shape: Shape,
+}
+
+/// What an update would take on several ranks, each as fast as this computer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OnRanks {
+    /// From 1 to the windows of an update.
+    pub ranks: usize,
+    /// Name of the link between them.
+    pub link: &'static str,
+    /// Seconds of an update.
+    pub update_seconds: f64,
+    /// The part of it in which gradients, and weights of sharded ranks, are exchanged.
+    pub exchange_seconds: f64,
+    /// Trained tokens a second of all ranks, without validation and checkpoints.
+    pub tokens_per_second: f64,
+    /// How many times as fast as one rank.
+    pub speedup: f64,
+}
+
+impl DryRun {
+    /// Predicts an update on several ranks from the measured times and a model of the link between
+    /// them. `None` if an update has fewer windows than there are ranks.
+    pub fn on_ranks(&self, ranks: usize, link: &Link) -> Option<OnRanks> {
+        if ranks == 0 || ranks > self.update_windows {
+            return None;
+        }
+        let own = (0..ranks).map(|rank| group_of(self.update_windows, ranks, rank).len()).max()?;
+        let exchange_seconds = match ranks {
+            1 => 0.0,
+            _ => link.sum_seconds(self.gradient_bytes, ranks) + link.gather_seconds(self.gather_bytes, ranks),
+        };
+        let rest = (self.update_ms + self.compile_ms) / 1e3;
+        let of = |windows: usize| windows as f64 * self.micro_step_ms / 1e3 + rest;
+        let update_seconds = of(own) + exchange_seconds;
+        let tokens_per_second = self.update_tokens as f64 / update_seconds;
+        let speedup = of(self.update_windows) / update_seconds;
+        Some(OnRanks { ranks, link: link.name, update_seconds, exchange_seconds, tokens_per_second, speedup })
+    }
+}
+
+impl fmt::Display for OnRanks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OnRanks { ranks, link, update_seconds, exchange_seconds, tokens_per_second, speedup } = self;
+        write!(
+            f,
+            "{ranks} ranks over {link}: {update_seconds:.2} s an update, {exchange_seconds:.2} s of it exchange; \
+             {tokens_per_second:.0} tokens/s, {speedup:.2} times one rank"
+        )
+    }
 }
 
 impl fmt::Display for DryRun {
@@ -185,13 +242,22 @@ impl Session {
         let saves = repeats(wanted.save_every) + 1;
         let update_tokens = (wanted.windows() * wanted.seq) as u64;
         let (tokens, updates) = (session.run.corpus().len(), wanted.steps as f64);
+        let (config, trained) = (session.config(), session.run.trained());
+        // Adapters have gradients of their own, and frozen tables have none.
+        let tables = if config.tied { 1 } else { 2 };
+        let idle = tables * (config.vocab - session.active_ids().min(config.vocab)) * config.dim;
+        let summed = if trained == config.parameters() { trained - idle } else { trained };
+        let passed = if wanted.shard_optimizer { config.parameters() } else { 0 };
         Ok(Some(DryRun {
-            parameters: session.config().parameters(),
-            trained: session.run.trained(),
+            parameters: config.parameters(),
+            trained,
             tokens,
             active: session.active_ids(),
             updates: wanted.steps,
+            update_windows: wanted.windows(),
             update_tokens,
+            gradient_bytes: summed * size_of::<f32>(),
+            gather_bytes: passed * size_of::<f32>(),
             epochs: updates * update_tokens as f64 / (Split::TRAIN * tokens as f64).max(1.0),
             micro_step_ms: 1e3 * micro,
             update_ms: 1e3 * update,

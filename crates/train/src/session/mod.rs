@@ -30,7 +30,7 @@ mod options;
 mod parts;
 mod samples;
 
-pub use dry::DryRun;
+pub use dry::{DryRun, OnRanks};
 pub use error::SessionError;
 pub use options::{MODEL, SessionOptions};
 
