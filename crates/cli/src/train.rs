@@ -149,7 +149,7 @@ fn dry_run(
     let windows = options.run.windows();
     if let Some(many) = ranks.0.iter().find(|count| !(1..=windows).contains(*count)) {
         return Err(Error::new(format!(
-            "--ranks {many}: every rank needs a window, and an update has {windows}; raise --accum"
+            "--ranks {many}: an update has {windows} windows, one for each rank at least; raise --accum"
         )));
     }
     let json = show.is_json();

@@ -39,7 +39,7 @@ fn it_predicts_an_update_on_several_ranks() {
     assert!(shown.out.contains("4 ranks over 10gbe: "), "{}", shown.out);
     let refused = place.run(&format!("{run} --dry-run --ranks 9"));
     assert!(
-        refused.err.contains("--ranks 9: every rank needs a window, and an update has 8; raise --accum"),
+        refused.err.contains("--ranks 9: an update has 8 windows, one for each rank at least; raise --accum"),
         "{}",
         refused.err
     );
