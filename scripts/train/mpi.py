@@ -2,12 +2,16 @@
 
     python scripts/train/mpi.py --ferrane target/release/ferrane [--mpirun mpirun] [--ranks 2] [--kills 20]
 
-`ferrane` must be built with `--features mpi`. Each rank has one thread. Three parts:
+`ferrane` must be built with `--features mpi`. Each rank has one thread. Four parts:
 
-bits    runs of one rank and of several, with the same number of groups, end with the same files
+bits    runs of one rank and of several, with the same number of groups, end with the same files, and so do
+        several ranks with `--shard-optimizer`
 speed   updates per second of several ranks of one thread over those of one rank with as many threads, in turns
+memory  the sum of the ranks' peaks of resident memory, without and with `--shard-optimizer`
 kills   a random rank is killed at a random moment and the run resumed, again and again, until it is complete;
         its files are those of an undisturbed run
+
+`--shard` runs speed and kills with `--shard-optimizer`.
 
 Prints one line of JSON for each part; the exit status is 0 if bits and kills hold.
 """
@@ -24,6 +28,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+
+SHARD = ["--shard-optimizer"]
 
 
 def command(args, ranks, out, options):
@@ -59,11 +66,11 @@ def losses(out):
 def bits(args, root):
     options = ["--steps", "8", "--accum", "6", "--groups", str(2 * args.ranks), "--eval-every", "3", "--eval-windows", "8"]
     for device in ["emulator", "reference"]:
-        runs = {ranks: root / f"bits-{device}-{ranks}" for ranks in [1, args.ranks]}
-        for ranks, out in runs.items():
-            train(args, ranks, 1, out, [*options, "--device", device])
-        one, many = (runs[ranks] for ranks in [1, args.ranks])
-        same = digests(one) == digests(many) and losses(one) == losses(many)
+        runs = {"one": (1, []), "many": (args.ranks, []), "sharded": (args.ranks, SHARD)}
+        for name, (ranks, more) in runs.items():
+            train(args, ranks, 1, root / f"bits-{device}-{name}", [*options, *more, "--device", device])
+        one, *others = (root / f"bits-{device}-{name}" for name in runs)
+        same = all(digests(one) == digests(out) and losses(one) == losses(out) for out in others)
         print(json.dumps({"part": "bits", "device": device, "ranks": args.ranks, "same": same}), flush=True)
         if not same:
             sys.exit(1)
@@ -71,6 +78,7 @@ def bits(args, root):
 
 def speed(args, root):
     options = ["--model", args.model, "--steps", str(args.steps), "--accum", "8", "--eval-windows", "0", "--save-every", "0"]
+    options += SHARD if args.shard else []
     ratios, of = [], {1: [], args.ranks: []}
     for turn in range(args.rounds):
         seconds = {}
@@ -85,6 +93,22 @@ def speed(args, root):
     tokens = {str(ranks): round(statistics.median(values)) for ranks, values in of.items()}
     result = {"part": "speed", "model": args.model, "tokens_per_second": tokens, "ratio": statistics.median(ratios)}
     print(json.dumps({**result, "of": [min(ratios), max(ratios)]}), flush=True)
+
+
+def memory(args, root):
+    options = ["--model", args.model, "--steps", "2", "--accum", str(args.ranks), "--eval-windows", "2"]
+    peak = [sys.executable, "-S", "-E", str(pathlib.Path(__file__).resolve().parent.parent / "zoo" / "peak.py")]
+    result = {"part": "memory", "model": args.model, "ranks": args.ranks}
+    for name, more in [("whole", []), ("sharded", SHARD)]:
+        out = root / f"memory-{name}"
+        launched = [args.mpirun, "-n", str(args.ranks), *peak, args.ferrane, "train", "--out", str(out), *options, *more]
+        environment = {**os.environ, "RAYON_NUM_THREADS": "1"}
+        done = subprocess.run(launched, env=environment, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"exit status {done.returncode}\n{done.stderr}")
+        result[f"{name}_mib"] = round(sum(map(float, done.stdout.split())))
+        result["moments_mib"] = round((max(out.glob("step-*")) / "optimizer.safetensors").stat().st_size / 2**20)
+    print(json.dumps(result), flush=True)
 
 
 def ranks_of(launcher):
@@ -107,7 +131,7 @@ def ranks_of(launcher):
 
 def kills(args, root):
     options = ["--steps", "240", "--accum", "4", "--groups", str(args.ranks), "--eval-every", "60", "--eval-windows", "4"]
-    options += ["--save-every", "1"]
+    options += ["--save-every", "1", *(SHARD if args.shard else [])]
     whole, parts = root / "whole", root / "parts"
     train(args, 1, args.ranks, whole, options)
     killed, resumed, chance = 0, 0, random.Random(args.seed)
@@ -142,11 +166,13 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--part", action="append", choices=["bits", "speed", "kills"])
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--shard", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        for part in args.part or ["bits", "speed", "kills"]:
-            {"bits": bits, "speed": speed, "kills": kills}[part](args, pathlib.Path(root))
+        for part in args.part or PARTS:
+            PARTS[part](args, pathlib.Path(root))
 
 
+PARTS = {"bits": bits, "speed": speed, "memory": memory, "kills": kills}
 main()
