@@ -17,10 +17,11 @@ use ferrane::train::watch::{LogKind, RunView, Tail};
 use crate::error::{Error, Result};
 use crate::watch::{FullScreen, KeyRequest, RunState, Screen};
 
-/// Time that a key waits at most.
-const LOOK: Duration = Duration::from_millis(50);
-/// Least time between two pictures.
-const FRAME: Duration = Duration::from_millis(100);
+/// Time between two looks at the events of the run; a key is met at once.
+const LOOK: Duration = Duration::from_millis(125);
+/// Least time between two pictures, unless a key changes them. Each takes some milliseconds from
+/// the run.
+const FRAME: Duration = Duration::from_millis(250);
 
 /// The dashboard of a run of this process.
 pub struct Dashboard {
@@ -107,7 +108,7 @@ impl Shown {
     /// Draws until the run ends.
     fn follow(&mut self, mut terminal: FullScreen, events: &Receiver<Event>) -> Result<()> {
         let mut drawn: Option<Instant> = None;
-        let mut changed = true;
+        let (mut changed, mut pressed) = (true, false);
         loop {
             loop {
                 match events.try_recv() {
@@ -124,12 +125,12 @@ impl Shown {
             } else {
                 RunState::Running
             };
-            if drawn.is_none_or(|at| at.elapsed() >= FRAME) && changed {
+            if pressed || (changed && drawn.is_none_or(|at| at.elapsed() >= FRAME)) {
                 terminal.draw(|frame| self.screen.draw(&self.view, frame))?;
-                (drawn, changed) = (Some(Instant::now()), false);
+                (drawn, changed, pressed) = (Some(Instant::now()), false, false);
             }
             for key in terminal.keys(LOOK)? {
-                changed = true;
+                pressed = true;
                 if let Some(request) = key.and_then(|key| self.screen.key(key, &self.view)) {
                     self.request(request);
                 }

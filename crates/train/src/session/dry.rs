@@ -116,8 +116,9 @@ impl fmt::Display for OnRanks {
         let OnRanks { ranks, link, update_seconds, exchange_seconds, tokens_per_second, speedup } = self;
         write!(
             f,
-            "{ranks} ranks over {link}: {update_seconds:.2} s an update, {exchange_seconds:.2} s of it exchange; \
-             {tokens_per_second:.0} tokens/s, {speedup:.2} times one rank"
+            "{ranks} rank{} over {link}: {update_seconds:.2} s an update, {exchange_seconds:.2} s of it exchange; \
+             {tokens_per_second:.0} tokens/s, {speedup:.2} times one rank",
+            if *ranks == 1 { "" } else { "s" }
         )
     }
 }
