@@ -277,9 +277,7 @@ impl Show {
         if !self.json {
             return out::print(dry);
         }
-        let mut object = serde_json::to_value(dry).unwrap_or_default();
-        object["event"] = "dry_run".into();
-        line(object)
+        line(named("dry_run", dry))
     }
 
     /// Prints what an update would take on several ranks.
@@ -290,9 +288,7 @@ impl Show {
         if !self.json {
             return line(found);
         }
-        let mut object = serde_json::to_value(found).unwrap_or_default();
-        object["event"] = "on_ranks".into();
-        line(object)
+        line(named("on_ranks", found))
     }
 
     /// Prints the predicted time of a window on a chip, and the measured time.
@@ -337,6 +333,13 @@ impl Show {
             None => self.note(text),
         }
     }
+}
+
+/// A result as the JSON object of an event with this name.
+fn named(event: &str, result: &impl serde::Serialize) -> serde_json::Value {
+    let mut object = serde_json::to_value(result).unwrap_or_default();
+    object["event"] = event.into();
+    object
 }
 
 fn minutes(seconds: f64) -> String {

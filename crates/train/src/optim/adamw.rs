@@ -12,7 +12,7 @@ use ferrane_llm::weights::{self, Slot, TensorKind, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::gradients::is_table;
-use super::{CHUNK, Gradients, Moments, RowSet, RowSink, Update, UpdateShare};
+use super::{CHUNK, Gradients, Moments, RowSet, RowSink, Update, UpdateShare, row_size};
 
 /// AdamW: `w ← w − lr·(m̂ / (√v̂ + eps) + decay·w)` (training-dynamic §8).
 ///
@@ -175,7 +175,7 @@ impl<'a> Update<'a> {
                 TensorKind::Matrix | TensorKind::Embedding => decayed,
                 TensorKind::Norm | TensorKind::Bias => 1.0,
             };
-            let row = if w.shape.len() > 1 { w.shape[1..].iter().product::<usize>().max(1) } else { 1 };
+            let row = row_size(&w.shape);
             let (at, w, g) = (range.start, &mut w.data[range.clone()], &g.data[range]);
             pieces.push(TensorPiece { slot, at, row, keep, w, g, m, v });
         }

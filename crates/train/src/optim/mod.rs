@@ -30,3 +30,8 @@ pub use update::{RowSink, Update, UpdateShare};
 /// with the cost of a task. Sums are split at the same size, so this number affects the last bits
 /// of results.
 const CHUNK: usize = 1 << 16;
+
+/// Number of values in a row of a tensor, which every dimension but the first spans.
+fn row_size(shape: &[usize]) -> usize {
+    shape.iter().skip(1).product::<usize>().max(1)
+}

@@ -9,6 +9,8 @@ use std::ops::Range;
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::{Slot, Weights};
 
+use super::row_size;
+
 /// The moments of a part of a model's values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shard {
@@ -66,7 +68,7 @@ impl Shard {
 fn sizes(config: &Config) -> impl Iterator<Item = (usize, usize)> {
     Slot::list(config).into_iter().map(|slot| {
         let shape = slot.shape(config);
-        (shape.iter().product(), shape[1..].iter().product::<usize>().max(1))
+        (shape.iter().product(), row_size(&shape))
     })
 }
 

@@ -13,7 +13,7 @@ use super::{Session, SessionError, SessionOptions};
 use crate::checkpoint::folder_size;
 use crate::data::Split;
 use crate::metrics::{Memory, PartTimes};
-use crate::ranks::{Link, group_of};
+use crate::ranks::Link;
 use crate::run::{Event, RunOptions};
 
 /// Updates of a dry run, with a micro-step each. The first one warms up.
@@ -97,14 +97,11 @@ impl DryRun {
         if ranks == 0 || ranks > self.update_windows {
             return None;
         }
-        let own = (0..ranks).map(|rank| group_of(self.update_windows, ranks, rank).len()).max()?;
-        let exchange_seconds = match ranks {
-            1 => 0.0,
-            _ => link.sum_seconds(self.gradient_bytes, ranks) + link.gather_seconds(self.gather_bytes, ranks),
-        };
+        let exchange_seconds =
+            link.sum_seconds(self.gradient_bytes, ranks) + link.gather_seconds(self.gather_bytes, ranks);
         let rest = (self.update_ms + self.compile_ms) / 1e3;
         let of = |windows: usize| windows as f64 * self.micro_step_ms / 1e3 + rest;
-        let update_seconds = of(own) + exchange_seconds;
+        let update_seconds = of(self.update_windows.div_ceil(ranks)) + exchange_seconds;
         let tokens_per_second = self.update_tokens as f64 / update_seconds;
         let speedup = of(self.update_windows) / update_seconds;
         Some(OnRanks { ranks, link: link.name, update_seconds, exchange_seconds, tokens_per_second, speedup })
