@@ -155,13 +155,51 @@ unsafe fn some_lines<S: Simd, T: Element, const M: usize, const R: usize, const 
             }
             p += n;
         }
-        for i in 0..M {
-            for r in 0..R {
-                let mut all = sums[0][i][r];
-                for u in 1..U {
-                    all = S::add(all, sums[u][i][r]);
+        let mut all = sums[0];
+        for more in &sums[1..] {
+            for i in 0..M {
+                for r in 0..R {
+                    all[i][r] = S::add(all[i][r], more[i][r]);
                 }
-                to.add(i * job.pitch + r).write(S::sum(all));
+            }
+        }
+        write_sums::<S, M, R>(&all, to, job.pitch);
+    }
+}
+
+/// Writes [`Simd::sum`] of each vector, `M` rows of `R`: as many as a vector has lanes at a time.
+///
+/// # Safety
+/// The sum of vector `r` of row `i` is written to `i · pitch + r`; the processor supports the set.
+#[inline(always)]
+pub(super) unsafe fn write_sums<S: Simd, const M: usize, const R: usize>(
+    vectors: &[[S::V; R]; M],
+    to: *mut f32,
+    pitch: usize,
+) {
+    // SAFETY: the caller guarantees the rows; there is room for 16 values.
+    unsafe {
+        // Below a quarter of the lanes, one by one is faster.
+        if M * R <= S::LANES / 4 {
+            for (i, row) in vectors.iter().enumerate() {
+                for (r, vector) in row.iter().enumerate() {
+                    to.add(i * pitch + r).write(S::sum(*vector));
+                }
+            }
+            return;
+        }
+        // Indices that are constants once the loops are unrolled: the vectors stay in registers.
+        for s in 0..(M * R).div_ceil(S::LANES) {
+            let mut rows = S::zeros();
+            for j in 0..S::LANES.min(M * R - s * S::LANES) {
+                let at = s * S::LANES + j;
+                rows.as_mut()[j] = vectors[at / R][at % R];
+            }
+            let mut sums = [0f32; 16];
+            S::store(sums.as_mut_ptr(), S::sums(rows));
+            for j in 0..S::LANES.min(M * R - s * S::LANES) {
+                let at = s * S::LANES + j;
+                to.add(at / R * pitch + at % R).write(sums[j]);
             }
         }
     }

@@ -655,3 +655,47 @@ fn block_columns_give_the_bits_of_the_product() {
     assert_eq!(BlockColumns::len(32, 8), 0);
     assert_eq!(BlockColumns::len(1 << 20, 40), 0);
 }
+
+/// The sums of several rows and lines are reduced together, those of two rows and a line one by
+/// one.
+#[test]
+fn sums_that_are_reduced_together_have_the_bits_of_single_ones() {
+    for kernels in super::isa::all() {
+        for depth in if cfg!(miri) { vec![17] } else { vec![0, 1, 7, 16, 45, 256] } {
+            let (x, w) = (values(8 * depth, 3), values(9 * depth, 4));
+            let x: Vec<f32> = x.iter().map(|x| x / 3.0).collect();
+            let product = |x: *const f32, rows: usize, first: usize, count: usize| {
+                let mut sums = vec![f32::NAN; rows * count];
+                let factor = Factor {
+                    address: w.as_ptr().cast(),
+                    kind: ElementType::F32,
+                    line: depth as isize,
+                    depth: 1,
+                    tables: None,
+                };
+                let to = sums.as_mut_ptr();
+                let job =
+                    super::skinny::Dot { x, x_row: depth, rows, factor, first, count, depth, sums: to, pitch: count };
+                // SAFETY: 8 rows and 9 lines of `depth` elements, and room for the sums.
+                unsafe { (kernels.dot)(&job) };
+                sums
+            };
+            for rows in if cfg!(miri) { vec![5, 8] } else { (2..=8).collect() } {
+                for count in if cfg!(miri) { 3..=4 } else { 1..=9 } {
+                    let together = product(x.as_ptr(), rows, 0, count);
+                    for (i, c) in (0..rows - 1).flat_map(|i| (0..count).map(move |c| (i, c))) {
+                        let single = product(x[i * depth..].as_ptr(), 2, c, 1);
+                        let found = [together[i * count + c], together[(i + 1) * count + c]];
+                        let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                        let name = kernels.name;
+                        assert_eq!(
+                            bits(&found),
+                            bits(&single),
+                            "{name}: {rows} × {depth} × {count}, row {i}, line {c}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -47,6 +47,8 @@ pub(super) trait Simd: Copy {
     unsafe fn from(low: Self::V, v: Self::V) -> Self::V;
     /// The sum of the values, in an order that depends on the set alone.
     unsafe fn sum(v: Self::V) -> f32;
+    /// Value `i` is [`Simd::sum`] of vector `i`, bit for bit.
+    unsafe fn sums(rows: Self::Rows) -> Self::V;
     /// Vector `i` of the result holds value `i` of each vector.
     unsafe fn transpose(rows: Self::Rows) -> Self::Rows;
 

@@ -89,6 +89,14 @@ impl Simd for Avx2 {
         _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
     }
     #[inline(always)]
+    unsafe fn sums(r: [__m256; 8]) -> __m256 {
+        // Each addition is a level of `sum`, of two vectors at a time.
+        let (a, b) = (halves(r[0], r[4]), halves(r[1], r[5]));
+        let (c, d) = (halves(r[2], r[6]), halves(r[3], r[7]));
+        let (ab, cd) = (pairs(a, b), pairs(c, d));
+        _mm256_add_ps(_mm256_shuffle_ps::<0x88>(ab, cd), _mm256_shuffle_ps::<0xDD>(ab, cd))
+    }
+    #[inline(always)]
     unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
         // Single values, then pairs, within the 128-bit halves; then halves across registers.
         let mut a = r;
@@ -111,6 +119,19 @@ impl Simd for Avx2 {
         }
         out
     }
+}
+
+/// The halves of `a`, added; then those of `b`.
+#[inline(always)]
+unsafe fn halves(a: __m256, b: __m256) -> __m256 {
+    _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+}
+
+/// In each half, the pairs of `a`, added; then those of `b`.
+#[inline(always)]
+unsafe fn pairs(a: __m256, b: __m256) -> __m256 {
+    let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+    _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)))
 }
 
 kernels!("AVX2", Avx2, [1 2 3 4 5 6] x 2, #[target_feature(enable = "avx2,fma,f16c")]);

@@ -119,6 +119,19 @@ impl Simd for Avx512 {
         _mm512_reduce_add_ps(v)
     }
     #[inline(always)]
+    unsafe fn sums(r: [__m512; 16]) -> __m512 {
+        // Each addition is a level of `sum`, of two vectors at a time.
+        let mut half = [r[0]; 8];
+        for j in 0..4 {
+            half[j] = halves(r[j], r[j + 4]);
+            half[j + 4] = halves(r[j + 8], r[j + 12]);
+        }
+        let (a, b) = (quarters(half[0], half[4]), quarters(half[1], half[5]));
+        let (c, d) = (quarters(half[2], half[6]), quarters(half[3], half[7]));
+        let (ab, cd) = (pairs(a, b), pairs(c, d));
+        _mm512_add_ps(_mm512_shuffle_ps::<0x88>(ab, cd), _mm512_shuffle_ps::<0xDD>(ab, cd))
+    }
+    #[inline(always)]
     unsafe fn transpose(r: [__m512; 16]) -> [__m512; 16] {
         // Single values, then pairs, within the 128-bit quarters; then quarters across registers.
         let mut a = r;
@@ -223,6 +236,25 @@ impl TransposeF16 for Avx512 {
             }
         }
     }
+}
+
+/// The halves of `a`, added; then those of `b`.
+#[inline(always)]
+unsafe fn halves(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b))
+}
+
+/// In each half, its quarters, added: of `a`, then of `b`.
+#[inline(always)]
+unsafe fn quarters(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xDD>(a, b))
+}
+
+/// In each quarter, the pairs of `a`, added; then those of `b`.
+#[inline(always)]
+unsafe fn pairs(a: __m512, b: __m512) -> __m512 {
+    let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+    _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)))
 }
 
 kernels!("AVX-512", Avx512, [1 2 3 4 5 6 7 8 9 10 11 12 13] x 2,

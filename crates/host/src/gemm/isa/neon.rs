@@ -101,6 +101,10 @@ impl Simd for Neon {
         vaddvq_f32(v)
     }
     #[inline(always)]
+    unsafe fn sums(r: [float32x4_t; 4]) -> float32x4_t {
+        vpaddq_f32(vpaddq_f32(r[0], r[1]), vpaddq_f32(r[2], r[3]))
+    }
+    #[inline(always)]
     unsafe fn transpose(r: [float32x4_t; 4]) -> [float32x4_t; 4] {
         let pair = |a, b| (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
         let ((e01, o01), (e23, o23)) = (pair(r[0], r[1]), pair(r[2], r[3]));

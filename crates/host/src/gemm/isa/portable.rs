@@ -82,6 +82,11 @@ impl Simd for Portable {
         (v[0] + v[2]) + (v[1] + v[3])
     }
     #[inline(always)]
+    unsafe fn sums(r: [[f32; 4]; 4]) -> [f32; 4] {
+        let r = Self::transpose(r);
+        Self::add(Self::add(r[0], r[2]), Self::add(r[1], r[3]))
+    }
+    #[inline(always)]
     unsafe fn transpose(r: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
         let mut out = r;
         for (i, row) in r.iter().enumerate() {
