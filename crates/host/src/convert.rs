@@ -307,5 +307,8 @@ pub mod bytes;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::has_f16c;
+
 #[cfg(test)]
 mod tests;

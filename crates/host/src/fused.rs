@@ -70,6 +70,12 @@ pub fn rotate(
             unsafe { x86::rotate(back, first, second, from) };
             continue;
         }
+        #[cfg(target_arch = "x86_64")]
+        if convert::has_f16c() {
+            // SAFETY: the processor has AVX and F16C.
+            unsafe { x86::rotate_f16c(back, first, second, from) };
+            continue;
+        }
         rotate_row(back, first, second, from);
     }
 }
@@ -185,43 +191,79 @@ mod x86 {
         }
     }
 
+    /// The rotation of rows in vectors of `$lanes` elements.
+    macro_rules! rotation {
+        ($features:literal, $lanes:literal, $rotate:ident, $block:ident, $load:ident, $store:ident, $round:ident,
+            [$mul:ident, $add:ident, $sub:ident]) => {
+            #[target_feature(enable = $features)]
+            pub fn $rotate(back: bool, first: &mut [f16], second: &mut [f16], from: [&[f16]; 4]) {
+                let (first, first_rest) = first.as_chunks_mut::<$lanes>();
+                let (second, second_rest) = second.as_chunks_mut::<$lanes>();
+                let [a, b, cos, sin] = from.map(|from| from.as_chunks::<$lanes>());
+                for (((((first, second), a), b), cos), sin) in
+                    first.iter_mut().zip(second).zip(a.0).zip(b.0).zip(cos.0).zip(sin.0)
+                {
+                    $block(back, first, second, [a, b, cos, sin]);
+                }
+                if !first_rest.is_empty() {
+                    let rest = [a.1, b.1, cos.1, sin.1].map(|from| {
+                        let mut to = [f16::ZERO; $lanes];
+                        to[..from.len()].copy_from_slice(from);
+                        to
+                    });
+                    let (mut low, mut high) = ([f16::ZERO; $lanes], [f16::ZERO; $lanes]);
+                    $block(back, &mut low, &mut high, rest.each_ref());
+                    first_rest.copy_from_slice(&low[..first_rest.len()]);
+                    second_rest.copy_from_slice(&high[..second_rest.len()]);
+                }
+            }
+
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn $block(back: bool, first: &mut [f16; $lanes], second: &mut [f16; $lanes], from: [&[f16; $lanes]; 4]) {
+                let [a, b, cos, sin] = [$load(from[0]), $load(from[1]), $load(from[2]), $load(from[3])];
+                let (a_cos, b_sin) = ($round($mul(a, cos)), $round($mul(b, sin)));
+                let (b_cos, a_sin) = ($round($mul(b, cos)), $round($mul(a, sin)));
+                let (low, high) = if back {
+                    ($add(a_cos, b_sin), $sub(b_cos, a_sin))
+                } else {
+                    ($sub(a_cos, b_sin), $add(b_cos, a_sin))
+                };
+                $store(first, low);
+                $store(second, high);
+            }
+        };
+    }
+    rotation!("avx512f", 16, rotate, rotate_block, load, store, round, [_mm512_mul_ps, _mm512_add_ps, _mm512_sub_ps]);
+    rotation!(
+        "avx,f16c",
+        8,
+        rotate_f16c,
+        rotate_block_f16c,
+        load_8,
+        store_8,
+        round_8,
+        [_mm256_mul_ps, _mm256_add_ps, _mm256_sub_ps]
+    );
+
     #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub fn rotate(back: bool, first: &mut [f16], second: &mut [f16], from: [&[f16]; 4]) {
-        let (first, first_rest) = first.as_chunks_mut::<16>();
-        let (second, second_rest) = second.as_chunks_mut::<16>();
-        let [a, b, cos, sin] = from.map(|from| from.as_chunks::<16>());
-        for (((((first, second), a), b), cos), sin) in
-            first.iter_mut().zip(second).zip(a.0).zip(b.0).zip(cos.0).zip(sin.0)
-        {
-            rotate_block(back, first, second, [a, b, cos, sin]);
-        }
-        if !first_rest.is_empty() {
-            let rest = [a.1, b.1, cos.1, sin.1].map(|from| {
-                let mut to = [f16::ZERO; 16];
-                to[..from.len()].copy_from_slice(from);
-                to
-            });
-            let (mut low, mut high) = ([f16::ZERO; 16], [f16::ZERO; 16]);
-            rotate_block(back, &mut low, &mut high, rest.each_ref());
-            first_rest.copy_from_slice(&low[..first_rest.len()]);
-            second_rest.copy_from_slice(&high[..second_rest.len()]);
-        }
+    #[target_feature(enable = "avx,f16c")]
+    fn load_8(from: &[f16; 8]) -> __m256 {
+        // SAFETY: the array has 8 elements (16 bytes).
+        _mm256_cvtph_ps(unsafe { _mm_loadu_si128(from.as_ptr().cast()) })
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn rotate_block(back: bool, first: &mut [f16; 16], second: &mut [f16; 16], from: [&[f16; 16]; 4]) {
-        let [a, b, cos, sin] = [load(from[0]), load(from[1]), load(from[2]), load(from[3])];
-        let (a_cos, b_sin) = (round(_mm512_mul_ps(a, cos)), round(_mm512_mul_ps(b, sin)));
-        let (b_cos, a_sin) = (round(_mm512_mul_ps(b, cos)), round(_mm512_mul_ps(a, sin)));
-        let (low, high) = if back {
-            (_mm512_add_ps(a_cos, b_sin), _mm512_sub_ps(b_cos, a_sin))
-        } else {
-            (_mm512_sub_ps(a_cos, b_sin), _mm512_add_ps(b_cos, a_sin))
-        };
-        store(first, low);
-        store(second, high);
+    #[target_feature(enable = "avx,f16c")]
+    fn store_8(to: &mut [f16; 8], v: __m256) {
+        // SAFETY: the array has 8 elements (16 bytes).
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(v)) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx,f16c")]
+    fn round_8(v: __m256) -> __m256 {
+        _mm256_cvtph_ps(_mm256_cvtps_ph::<NEAREST>(v))
     }
 }
 
