@@ -8,19 +8,20 @@
 //!   multiplied as [`gemm`](super::gemm) multiplies fp16. Every form, any number of rows.
 //! - *Blocks*: codes with scales, in blocks of 32 values. The left factor becomes integers in units
 //!   of a power of two for each block of a row; integer sums of codes and these are exact, and one
-//!   multiply-add scales each sum by unit and scale. Up to [`CODED_ROWS`] rows of the left factor,
-//!   where the time is that of reading the codes, the integers have 23 bits (22 with int8 codes).
-//!   With more rows they have 16, which dot products of pairs take (`panels`).
+//!   multiply-add scales each sum by unit and scale. For one or two rows of the left factor, where
+//!   the time is that of reading the codes, the integers have 23 bits (22 with int8 codes). With
+//!   more rows they have 16, which dot products of pairs take: up to [`CODED_ROWS`] rows the codes
+//!   are still read in place (`words`), for more they become panels (`panels`).
 //!
-//! Invariant: the result of *Blocks* has the same bits with every instruction set. With few rows
-//! the sums of 8 successive int4 codes (4 of int8) are exact integers; sum `i` of a chunk of 16
-//! goes to the fp32 accumulator `i`, with one rounding as fp32 and one of the fused multiply-add;
-//! the 16 accumulators are added as halves, quarters, and so on. With many rows the exact sums of
-//! blocks are added one after the other.
+//! Invariant: the result of *Blocks* has the same bits with every instruction set. Up to
+//! [`CODED_ROWS`] rows the sums of 8 successive int4 codes (4 of int8) are exact integers; sum `i`
+//! of a chunk of 16 goes to the fp32 accumulator `i`, with one rounding as fp32 and one of the
+//! fused multiply-add; the 16 accumulators are added as halves, quarters, and so on. With more rows
+//! the exact sums of blocks are added one after the other.
 //!
 //! *Tolerance.* Against a sum over decoded weights there are two differences. A value of `x` that
 //! is smaller than 1/2048 of the largest of its block of 32 loses bits below 2⁻²³ of that one (2⁻²²
-//! with int8), which is of the order of fp32 sums; with many rows each value is rounded to 2⁻¹⁵ of
+//! with int8), which is of the order of fp32 sums; with more rows each value is rounded to 2⁻¹⁵ of
 //! the largest, a sixteenth of what fp16 rounds that one to, so the sum loses less than its own
 //! rounding to fp16 unless one value is far above the rest of its block. And `scale · code` is not
 //! rounded to fp16: each weight may differ by 2⁻¹¹ of itself. A product with a value that is not
@@ -55,12 +56,14 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 mod widen;
+#[cfg(target_arch = "x86_64")]
+mod words;
 
 pub use fixed::CODED_BLOCK;
 use widen::gather;
 
-/// The most rows of the left factor whose integers have 22 or 23 bits in [`CodedSums::Blocks`];
-/// those of more rows have 16.
+/// The most rows of the left factor whose codes are read in place in [`CodedSums::Blocks`]; for
+/// more, codes become panels.
 pub const CODED_ROWS: usize = 16;
 
 /// Approximate number of codes that a task reads.
@@ -329,13 +332,14 @@ impl CodedProduct<'_> {
         let pitch = n.next_multiple_of(16);
         // Groups of 1, 2, 4 or 8 rows, the last one filled with zeros.
         let tall = if m > 8 { m.next_multiple_of(8) } else { m.next_power_of_two() };
-        let words = kernel.prepared_words(k);
+        let width = fixed::Width::of(tall);
+        let words = kernel.prepared_words(k, width);
         super::with_scratch([m * k, tall * words, tall * pitch], |[x, prepared, sums]| {
             // SAFETY: `m` rows of `k` elements are readable.
             unsafe { gather(&self.lhs, m, k, x) };
             prepared[m * words..].fill(0.0);
             let mut rows = x.chunks_exact(k).zip(prepared.chunks_exact_mut(words));
-            if !rows.all(|(x, to)| kernel.prepare(x, bytemuck::cast_slice_mut(to))) {
+            if !rows.all(|(x, to)| kernel.prepare(x, width, bytemuck::cast_slice_mut(to))) {
                 return false;
             }
             let prepared: &[u8] = bytemuck::cast_slice(prepared);

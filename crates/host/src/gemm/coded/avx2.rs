@@ -42,34 +42,26 @@ pub(super) fn halves(fixed: &Fixed, to: &mut [u8]) {
 }
 
 /// # Safety
-/// As [`super::blocks::Kernel::run`], for `rows` prepared rows of `stride` bytes: 1, 2, 4 or 8.
+/// As [`super::blocks::Kernel::run`], for `rows` prepared rows of `stride` bytes: 1 or 2.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize, sums: *mut f32) {
-    let (mut c, pairs) = (0, rows <= 2);
-    while c < job.count {
-        let row = job.first + c;
-        let together = if pairs && c + 2 <= job.count { 2 } else { 1 };
-        // At most four rows at a time: the accumulators of more do not fit the registers.
-        for some in (0..rows).step_by(4) {
-            let job = Job { prepared: &job.prepared[some * stride..], ..*job };
-            let sums = sums.wrapping_add(some * job.pitch);
-            // SAFETY: the caller guarantees it.
-            unsafe {
-                match (bits, rows, together) {
-                    (4, 1, 1) => some_rows::<4, 1, 1>(&job, row, stride, sums),
-                    (4, 1, _) => some_rows::<4, 1, 2>(&job, row, stride, sums),
-                    (4, 2, 1) => some_rows::<4, 2, 1>(&job, row, stride, sums),
-                    (4, 2, _) => some_rows::<4, 2, 2>(&job, row, stride, sums),
-                    (4, ..) => some_rows::<4, 4, 1>(&job, row, stride, sums),
-                    (_, 1, 1) => some_rows::<8, 1, 1>(&job, row, stride, sums),
-                    (_, 1, _) => some_rows::<8, 1, 2>(&job, row, stride, sums),
-                    (_, 2, 1) => some_rows::<8, 2, 1>(&job, row, stride, sums),
-                    (_, 2, _) => some_rows::<8, 2, 2>(&job, row, stride, sums),
-                    _ => some_rows::<8, 4, 1>(&job, row, stride, sums),
-                }
+    let (mut row, end) = (job.first, job.first + job.count);
+    while row < end {
+        let together = if row + 2 <= end { 2 } else { 1 };
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match (bits, rows, together) {
+                (4, 1, 1) => some_rows::<4, 1, 1>(job, row, stride, sums),
+                (4, 1, _) => some_rows::<4, 1, 2>(job, row, stride, sums),
+                (4, _, 1) => some_rows::<4, 2, 1>(job, row, stride, sums),
+                (4, ..) => some_rows::<4, 2, 2>(job, row, stride, sums),
+                (_, 1, 1) => some_rows::<8, 1, 1>(job, row, stride, sums),
+                (_, 1, _) => some_rows::<8, 1, 2>(job, row, stride, sums),
+                (_, _, 1) => some_rows::<8, 2, 1>(job, row, stride, sums),
+                _ => some_rows::<8, 2, 2>(job, row, stride, sums),
             }
         }
-        c += together;
+        row += together;
     }
 }
 
@@ -79,7 +71,7 @@ pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize,
 /// They are readable.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn scales<const BITS: usize>(scales: *const u8, chunk: usize) -> __m256 {
+pub(super) unsafe fn scales<const BITS: usize>(scales: *const u8, chunk: usize) -> __m256 {
     // SAFETY: the caller guarantees four scales or two.
     let halves = unsafe {
         match BITS {
@@ -97,7 +89,11 @@ unsafe fn scales<const BITS: usize>(scales: *const u8, chunk: usize) -> __m256 {
 /// They are readable.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn some_scales<const BITS: usize>(of: impl Fn(usize) -> *const u8, chunk: usize, count: usize) -> __m256 {
+pub(super) unsafe fn some_scales<const BITS: usize>(
+    of: impl Fn(usize) -> *const u8,
+    chunk: usize,
+    count: usize,
+) -> __m256 {
     let mut four = [0u16; 4];
     let per_chunk = 8 * VECTOR / BITS / CODED_BLOCK;
     for (b, scale) in four.iter_mut().take(count.min(per_chunk)).enumerate() {

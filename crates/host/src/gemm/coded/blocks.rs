@@ -5,9 +5,9 @@
 
 use half::f16;
 
-use super::fixed::{Fixed, Job, LANES, codes_in_word, sum};
+use super::fixed::{Fixed, Job, LANES, Width, codes_in_word, sum};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, isa, limbs, vnni};
+use super::{avx2, isa, limbs, vnni, words};
 use crate::vectorize;
 
 /// A way to compute the sums: the same bits by each.
@@ -54,45 +54,50 @@ impl Kernel {
     }
 
     /// 32-bit words of a prepared chunk.
-    fn chunk_words(self) -> usize {
-        match self {
+    fn chunk_words(self, width: Width) -> usize {
+        match (self, width) {
             // An integer for each code, and the units.
-            Kernel::Plain(bits) => LANES * (codes_in_word(bits) + 1),
+            (Kernel::Plain(bits), _) => LANES * (codes_in_word(bits) + 1),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(bits) => avx2::chunk_bytes(bits) / 4,
+            (Kernel::Avx2(bits), Width::Wide) => avx2::chunk_bytes(bits) / 4,
             #[cfg(target_arch = "x86_64")]
-            Kernel::Vnni(bits) => limbs::chunk_bytes(bits) / 4,
+            (Kernel::Vnni(bits), Width::Wide) => limbs::chunk_bytes(bits) / 4,
+            #[cfg(target_arch = "x86_64")]
+            (Kernel::Avx2(bits) | Kernel::Vnni(bits), Width::Narrow) => words::chunk_bytes(bits) / 4,
         }
     }
 
     /// 32-bit words of a prepared row of `k` values.
-    pub(super) fn prepared_words(self, k: usize) -> usize {
-        k.div_ceil(LANES * codes_in_word(self.bits())) * self.chunk_words()
+    pub(super) fn prepared_words(self, k: usize, width: Width) -> usize {
+        k.div_ceil(LANES * codes_in_word(self.bits())) * self.chunk_words(width)
     }
 
     /// Prepares a row; false if a value is not finite.
-    pub(super) fn prepare(self, x: &[f32], to: &mut [u8]) -> bool {
+    pub(super) fn prepare(self, x: &[f32], width: Width, to: &mut [u8]) -> bool {
         let bits = self.bits();
         let chunk = LANES * codes_in_word(bits);
         let mut fixed = Fixed { values: [0; 128], units: [0.0; LANES] };
-        for (x, to) in x.chunks(chunk).zip(to.chunks_exact_mut(4 * self.chunk_words())) {
-            let ok = vectorize!(fixed.round(x, bits));
+        for (x, to) in x.chunks(chunk).zip(to.chunks_exact_mut(4 * self.chunk_words(width))) {
+            let ok = vectorize!(fixed.round(x, bits, width));
             if !ok {
                 return false;
             }
-            match self {
-                Kernel::Plain(bits) => fixed.lanes(bits, to),
+            match (self, width) {
+                (Kernel::Plain(bits), _) => fixed.lanes(bits, to),
                 #[cfg(target_arch = "x86_64")]
-                Kernel::Avx2(8) => vectorize!(avx2::halves(&fixed, to)),
+                (Kernel::Avx2(8), Width::Wide) => vectorize!(avx2::halves(&fixed, to)),
                 #[cfg(target_arch = "x86_64")]
-                Kernel::Avx2(bits) | Kernel::Vnni(bits) => vectorize!(limbs::limbs(&fixed, bits, to)),
+                (Kernel::Avx2(bits) | Kernel::Vnni(bits), Width::Wide) => vectorize!(limbs::limbs(&fixed, bits, to)),
+                #[cfg(target_arch = "x86_64")]
+                (Kernel::Avx2(bits) | Kernel::Vnni(bits), Width::Narrow) => vectorize!(words::words(&fixed, bits, to)),
             }
         }
         true
     }
 
-    /// Computes the sums of `tall` prepared rows, which are 1, 2, 4 or a multiple of 8. The sum of
-    /// row `i` and column `c` is stored at `i · pitch + c`.
+    /// Computes the sums of `tall` prepared rows, which are 1, 2, 4 or a multiple of 8, with
+    /// integers of the width [`Width::of`] of as many. The sum of row `i` and column `c` is stored
+    /// at `i · pitch + c`.
     ///
     /// # Safety
     /// The sums are writable and accessed by no other thread; the processor supports the kernel;
@@ -104,12 +109,16 @@ impl Kernel {
             let some = Job { prepared: &job.prepared[first * stride..][..rows * stride], ..*job };
             // SAFETY: the caller guarantees it.
             unsafe {
-                match self {
-                    Kernel::Plain(bits) => plain(&some, bits, rows, stride, sums),
+                match (self, Width::of(tall)) {
+                    (Kernel::Plain(bits), _) => plain(&some, bits, rows, stride, sums),
                     #[cfg(target_arch = "x86_64")]
-                    Kernel::Avx2(bits) => avx2::run(&some, bits, rows, stride, sums),
+                    (Kernel::Avx2(bits), Width::Wide) => avx2::run(&some, bits, rows, stride, sums),
                     #[cfg(target_arch = "x86_64")]
-                    Kernel::Vnni(bits) => vnni::run(&some, bits, rows, stride, sums),
+                    (Kernel::Vnni(bits), Width::Wide) => vnni::run(&some, bits, rows, stride, sums),
+                    #[cfg(target_arch = "x86_64")]
+                    (Kernel::Avx2(bits), Width::Narrow) => words::run_avx2(&some, bits, rows, stride, sums),
+                    #[cfg(target_arch = "x86_64")]
+                    (Kernel::Vnni(bits), Width::Narrow) => words::run_vnni(&some, bits, rows, stride, sums),
                 }
             }
         }

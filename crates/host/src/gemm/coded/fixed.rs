@@ -41,6 +41,26 @@ pub(super) struct Job<'a> {
     pub pitch: usize,
 }
 
+/// The most rows whose integers have 22 or 23 bits; those of more rows have 16.
+const WIDE_ROWS: usize = 2;
+
+/// The width of the integers of the left factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// 22 bits and a sign, 21 with int8 codes: for few rows, where the time is that of reading the
+    /// codes.
+    Wide,
+    /// 15 bits and a sign, as dot products of pairs take them.
+    Narrow,
+}
+
+impl Width {
+    /// That of a product with so many rows.
+    pub(super) fn of(rows: usize) -> Width {
+        if rows > WIDE_ROWS { Width::Narrow } else { Width::Wide }
+    }
+}
+
 /// A chunk of the left factor in fixed point.
 pub(super) struct Fixed {
     pub values: [i32; 128],
@@ -74,9 +94,14 @@ pub(super) fn whole(value: f32) -> i32 {
 impl Fixed {
     /// Rounds a chunk, or the end of a row, to integers; false if a value is not finite.
     #[inline(always)]
-    pub(super) fn round(&mut self, x: &[f32], bits: usize) -> bool {
+    pub(super) fn round(&mut self, x: &[f32], bits: usize, width: Width) -> bool {
         // Magnitudes up to 2²² times int4 codes, or 2²¹ times int8 codes, have lane sums below 2³¹.
-        let width = if bits == 4 { 22 } else { 21 };
+        let (width, most) = match (width, bits) {
+            (Width::Wide, 4) => (22, i32::MAX),
+            (Width::Wide, _) => (21, i32::MAX),
+            // The largest value may be rounded up to 2¹⁵.
+            (Width::Narrow, _) => (15, i32::from(i16::MAX)),
+        };
         let lanes = CODED_BLOCK / codes_in_word(bits);
         self.values[x.len()..].fill(0);
         self.units = [0.0; LANES];
@@ -90,7 +115,7 @@ impl Fixed {
             let (factor, unit) = exponent(largest, width);
             self.units[b * lanes..(b + 1) * lanes].fill(unit);
             for (to, value) in self.values[b * CODED_BLOCK..].iter_mut().zip(block) {
-                *to = whole(value * factor);
+                *to = whole(value * factor).min(most);
             }
         }
         top < 0x7F80_0000

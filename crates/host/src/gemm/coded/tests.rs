@@ -100,9 +100,14 @@ fn block_sums_are_near_exact_ones_and_the_same_by_every_kernel() {
                         for (p, v) in part.iter().enumerate() {
                             let w = random.exact(r, b * 32 + p);
                             sum += w * f64::from(*v);
-                            // Half a unit, which is 2⁻²¹ or 2⁻²⁰ of the largest at most, and what
-                            // fp32 sums of the terms lose.
-                            let unit = if random.bits == 4 { 2f64.powi(-22) } else { 2f64.powi(-21) };
+                            // Half a unit, which is 2⁻²¹ or 2⁻²⁰ of the largest at most, or 2⁻¹⁴
+                            // with several rows, where the largest integer may stand for half a
+                            // unit more; and what fp32 sums of the terms lose.
+                            let unit = match (m, random.bits) {
+                                (3.., _) => 2f64.powi(-14),
+                                (_, 4) => 2f64.powi(-22),
+                                _ => 2f64.powi(-21),
+                            };
                             bound += w.abs() * (unit * f64::from(top) + 2f64.powi(-20) * f64::from(v.abs()));
                         }
                     }

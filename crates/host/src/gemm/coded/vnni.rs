@@ -17,19 +17,15 @@ pub(super) fn is_supported() -> bool {
 }
 
 /// # Safety
-/// As [`super::blocks::Kernel::run`], for `rows` prepared rows of `stride` bytes: 1, 2, 4 or 8.
+/// As [`super::blocks::Kernel::run`], for `rows` prepared rows of `stride` bytes: 1 or 2.
 pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize, sums: *mut f32) {
     // SAFETY: the caller guarantees it.
     unsafe {
         match (bits, rows) {
             (4, 1) => all::<4, 1, 2>(job, stride, sums),
-            (4, 2) => all::<4, 2, 2>(job, stride, sums),
-            (4, 4) => all::<4, 4, 2>(job, stride, sums),
-            (4, _) => all::<4, 8, 2>(job, stride, sums),
+            (4, _) => all::<4, 2, 2>(job, stride, sums),
             (_, 1) => all::<8, 1, 2>(job, stride, sums),
-            (_, 2) => all::<8, 2, 2>(job, stride, sums),
-            (_, 4) => all::<8, 4, 2>(job, stride, sums),
-            _ => all::<8, 8, 2>(job, stride, sums),
+            _ => all::<8, 2, 2>(job, stride, sums),
         }
     }
 }
