@@ -12,8 +12,8 @@ use crate::decode::program::{DecodeKernel, DecodeShape};
 use crate::decode::quantize::WeightType;
 use crate::decode::steps::prompt_window;
 use crate::forward;
-use crate::kernels;
-use crate::layout::{Residual, Shape, WeightForm};
+use crate::kernels::{self, ModelConstants};
+use crate::layout::{Kernel, Residual, Shape, WeightForm};
 use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
@@ -40,14 +40,26 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
     let config = &shape.config;
     let mut costs = Vec::new();
     // The cost of a constant does not depend on its values.
-    let layer = Weights::zeros(&Config { layers: 1, vocab: 1, ..config.clone() }).layers.remove(0);
+    let mut weights = Weights::zeros(&Config { layers: 1, vocab: 1, ..config.clone() });
+    let layer = weights.layers.remove(0);
+    let shape = &shape.clone().with_classes(vocab);
+    let rows = if shape.pipeline.has_extras() { vec![0.0; vocab * config.dim] } else { Vec::new() };
+    let constants = ModelConstants { norm: &weights.norm, classifier: &rows };
     for &kernel in shape.pipeline.kernels() {
-        let (program, _) = kernels::build_layer(shape, kernel, &layer)?;
+        let (program, _) = match kernel.is_of_model() {
+            true => kernels::build_model(shape, kernel, constants)?,
+            false => kernels::build_layer(shape, kernel, &layer)?,
+        };
         let mut cost = predict(&program, model)?;
-        if shape.pipeline.has_constants() && kernel.has_weights() {
+        if shape.pipeline.has_constants() && kernel.has_weights() && !kernel.is_of_model() {
             cost.compile_ms *= config.layers as f64;
         }
-        costs.push(KernelCost { name: kernel.name().to_string(), cost });
+        let of_model = kernel.is_of_model() || kernel == Kernel::Softmax;
+        costs.push(KernelCost {
+            name: kernel.name().to_string(),
+            cost,
+            runs: if of_model { 1 } else { config.layers },
+        });
     }
     let sizes = StepShape {
         layers: config.layers,
@@ -59,6 +71,7 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         seq: shape.seq,
         vocab,
         fused: shape.pipeline.is_fused(),
+        extras: shape.pipeline.has_extras(),
     };
     Ok(predict_step(&sizes, &costs, model))
 }

@@ -67,6 +67,11 @@ pub enum PipelineKind {
     /// Six kernels, of which five have the weights of a layer as constants. An update compiles
     /// these five again for every layer (training-static §1).
     Static,
+    /// As `Static`, with the final norm, the classifier, softmax and the gradient of each layer's
+    /// norms on the device, too: two more kernels of each layer, three of the model
+    /// (training-static §3).
+    #[serde(rename = "static-extras")]
+    StaticExtras,
     /// The six kernels with each weight as an input of its own, shared by all layers.
     Fused,
 }
@@ -77,14 +82,16 @@ impl PipelineKind {
         match self {
             PipelineKind::Dynamic => &Kernel::ALL,
             PipelineKind::Static | PipelineKind::Fused => &Kernel::FUSED,
+            PipelineKind::StaticExtras => &Kernel::EXTRAS,
         }
     }
 
-    /// `dynamic`, `static` or `fused`.
+    /// `dynamic`, `static`, `static-extras` or `fused`.
     pub fn name(self) -> &'static str {
         match self {
             PipelineKind::Dynamic => "dynamic",
             PipelineKind::Static => "static",
+            PipelineKind::StaticExtras => "static-extras",
             PipelineKind::Fused => "fused",
         }
     }
@@ -96,7 +103,12 @@ impl PipelineKind {
 
     /// Whether weights are constants of the programs.
     pub fn has_constants(self) -> bool {
-        self == PipelineKind::Static
+        matches!(self, PipelineKind::Static | PipelineKind::StaticExtras)
+    }
+
+    /// Whether norms, classifier and softmax run on the device.
+    pub fn has_extras(self) -> bool {
+        self == PipelineKind::StaticExtras
     }
 }
 
@@ -113,6 +125,8 @@ pub struct Shape {
     pub form: WeightForm,
     /// The kernels of a step.
     pub pipeline: PipelineKind,
+    /// Rows of the classifier: the vocabulary, or as much of it as is in use.
+    pub classes: usize,
 }
 
 /// The kernels, named as in training-dynamic §3 and training-static §1.
@@ -146,6 +160,16 @@ pub enum Kernel {
     WoSdpaBwd1,
     /// `qBwd` and `kvBwd` in one: `dx = Wqᵀ·dq + Wkᵀ·dk + Wvᵀ·dv`.
     QkvBwd,
+    /// The gradient of the norm before the feed-forward part.
+    RmsFfnBwd,
+    /// The gradient of the norm before attention.
+    RmsAttnBwd,
+    /// The norm after the last layer.
+    RmsFinal,
+    /// The logits of every class.
+    Classifier,
+    /// The probability of every class: softmax over the logits.
+    Softmax,
 }
 
 impl Kernel {
@@ -167,10 +191,26 @@ impl Kernel {
     pub const FUSED: [Kernel; 6] =
         [Kernel::FwdAttn, Kernel::FfnFused, Kernel::FfnBwd, Kernel::WoSdpaBwd1, Kernel::SdpaBwd2, Kernel::QkvBwd];
 
+    /// The six, and those of [`PipelineKind::StaticExtras`], in the order of a step.
+    pub const EXTRAS: [Kernel; 11] = [
+        Kernel::FwdAttn,
+        Kernel::FfnFused,
+        Kernel::RmsFinal,
+        Kernel::Classifier,
+        Kernel::Softmax,
+        Kernel::FfnBwd,
+        Kernel::RmsFfnBwd,
+        Kernel::WoSdpaBwd1,
+        Kernel::SdpaBwd2,
+        Kernel::QkvBwd,
+        Kernel::RmsAttnBwd,
+    ];
+
     /// The three that a forward pass needs.
     pub const FORWARD: [Kernel; 3] = [Kernel::SdpaFwd, Kernel::WoFwd, Kernel::FfnFused];
 
-    /// The reference trainer's name of the kernel, `sdpaFwd` for example.
+    /// The reference trainer's name of the kernel, `sdpaFwd` for example; those of
+    /// [`Kernel::EXTRAS`] have none there.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::SdpaFwd => "sdpaFwd",
@@ -187,13 +227,23 @@ impl Kernel {
             Kernel::FfnBwd => "ffnBwd",
             Kernel::WoSdpaBwd1 => "woSdpaBwd1",
             Kernel::QkvBwd => "qkvBwd",
+            Kernel::RmsFfnBwd => "rmsFfnBwd",
+            Kernel::RmsAttnBwd => "rmsAttnBwd",
+            Kernel::RmsFinal => "rmsFinal",
+            Kernel::Classifier => "classifier",
+            Kernel::Softmax => "softmax",
         }
     }
 
     /// Whether the kernel has weights. If they are inputs, each layer owns input surfaces of these
     /// kernels (training-dynamic §5).
     pub fn has_weights(self) -> bool {
-        !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2)
+        !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2 | Kernel::Softmax)
+    }
+
+    /// Whether its weights belong to the model and not to a layer.
+    pub fn is_of_model(self) -> bool {
+        matches!(self, Kernel::RmsFinal | Kernel::Classifier)
     }
 }
 
@@ -260,6 +310,14 @@ pub enum Activation {
     Dq,
     /// Gradient of the rotated keys, one for each query head.
     Dk,
+    /// Input of a norm, `[dim, seq]`.
+    X,
+    /// Gradient of a norm's output, `[dim, seq]`.
+    Dy,
+    /// Logits, `[classes, seq]`.
+    Logits,
+    /// Their softmax over the classes, `[classes, seq]`.
+    ClassProbs,
 }
 
 impl Activation {
@@ -296,6 +354,10 @@ impl Activation {
             Activation::Dv => "dv",
             Activation::Dq => "dq",
             Activation::Dk => "dk",
+            Activation::X => "x",
+            Activation::Dy => "dy",
+            Activation::Logits => "logits",
+            Activation::ClassProbs => "class_probs",
         }
     }
 }
@@ -455,7 +517,13 @@ impl KernelLayout {
 impl Shape {
     /// A shape of the dynamic pipeline.
     pub fn new(config: Config, seq: usize, residual: Residual, form: WeightForm) -> Shape {
-        Shape { config, seq, residual, form, pipeline: PipelineKind::Dynamic }
+        Shape { classes: config.vocab, config, seq, residual, form, pipeline: PipelineKind::Dynamic }
+    }
+
+    /// The shape with a classifier of so many rows.
+    #[must_use]
+    pub fn with_classes(self, classes: usize) -> Shape {
+        Shape { classes, ..self }
     }
 
     /// The shape with the kernels of `pipeline`.
@@ -573,6 +641,13 @@ impl Shape {
                 plan.weight(Part::Wv, kv, dim, false);
                 plan.taps(&[(Activation::Dx, dim)]);
             }
+            Kernel::RmsFfnBwd => plan.norm_gradient(dim, Part::FfnNorm),
+            Kernel::RmsAttnBwd => plan.norm_gradient(dim, Part::AttnNorm),
+            Kernel::RmsFinal => plan.of_model((Activation::X, dim), (Activation::Xnorm, dim)),
+            Kernel::Classifier => plan.of_model((Activation::Xnorm, dim), (Activation::Logits, self.classes)),
+            Kernel::Softmax => {
+                plan.of_model((Activation::Logits, self.classes), (Activation::ClassProbs, self.classes))
+            }
         }
         if self.pipeline.has_constants() {
             plan.weights.clear();
@@ -629,6 +704,7 @@ impl Shape {
             self.seq.checked_mul(2).and_then(|n| n.checked_add(2 * c.dim)),
             c.dim.checked_add(2 * c.hidden),
             c.dim.checked_add(3 * c.q_dim()),
+            Some(self.classes),
         ];
         if parts.iter().any(|p| p.is_none_or(|n| n > limit)) {
             return Err(LayoutError::Shape(format!("a window of {} tokens is too long for this model", self.seq)));
@@ -714,6 +790,19 @@ impl Plan {
         if self.form == WeightForm::Packed {
             self.width += len;
         }
+    }
+
+    /// The gradient of a norm with these gains.
+    fn norm_gradient(&mut self, dim: usize, gain: Part) {
+        self.channel_blocks(&[(Activation::Dy, dim), (Activation::X, dim)]);
+        self.weight(gain, dim, 1, false);
+        self.taps(&[(Activation::Dx, dim)]);
+    }
+
+    /// A kernel from one activation to another, each with its channels.
+    fn of_model(&mut self, from: (Activation, usize), to: (Activation, usize)) {
+        self.activations(from.1, &[from.0]);
+        self.taps(&[to]);
     }
 
     /// Places tensors of few channels and `len` columns: each takes the first free channels of the

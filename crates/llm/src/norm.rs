@@ -153,30 +153,58 @@ pub fn rmsnorm_backward(dy: &[f32], x: &[f32], w: &[f32], seq: usize, eps: f32, 
                 let (gain, row, grad) = (w[channel], &x[channel * seq..][..seq], &dy[channel * seq..][..seq]);
                 let (r, d) = (&r[..seq], &d[..seq]);
                 let sum = vectorize!({
-                    let mut lanes = [0.0f32; LANES];
                     for t in 0..seq {
                         out[t] = r[t] * (gain * grad[t] - row[t] * d[t]);
                     }
-                    let whole = seq / LANES * LANES;
-                    for start in (0..whole).step_by(LANES) {
-                        for lane in 0..LANES {
-                            let t = start + lane;
-                            lanes[lane] += grad[t] * row[t] * r[t];
-                        }
-                    }
-                    let mut sum = 0.0;
-                    for lane in lanes {
-                        sum += lane;
-                    }
-                    for t in whole..seq {
-                        sum += grad[t] * row[t] * r[t];
-                    }
-                    sum
+                    gain_sum(grad, row, r)
                 });
                 *gain_gradient += sum;
             }
         }
     });
+}
+
+/// The gradient of the gains alone, as [`rmsnorm_backward`] adds it to `dw`.
+///
+/// # Panics
+/// If `dy` or `x` has not `dw.len() · seq` values.
+pub fn rmsnorm_gain_gradient(dy: &[f32], x: &[f32], seq: usize, eps: f32, dw: &mut [f32]) {
+    let size = dw.len() * seq;
+    assert_eq!((dy.len(), x.len()), (size, size), "activations are [{}, {seq}]", dw.len());
+    if x.is_empty() {
+        return;
+    }
+    let r = inverse_rms_of(x, dw.len(), seq, eps);
+    let channels = channels_per_task(seq);
+    pool::for_each_chunk_mut(dw, channels, |task, gains| {
+        for (i, gain) in gains.iter_mut().enumerate() {
+            let at = (task * channels + i) * seq;
+            *gain += vectorize!(gain_sum(&dy[at..][..seq], &x[at..][..seq], &r));
+        }
+    });
+}
+
+/// `Σ dy · x · r` of a channel.
+#[inline(always)]
+fn gain_sum(dy: &[f32], x: &[f32], r: &[f32]) -> f32 {
+    let seq = dy.len();
+    let (x, r) = (&x[..seq], &r[..seq]);
+    let mut lanes = [0.0f32; LANES];
+    let whole = seq / LANES * LANES;
+    for start in (0..whole).step_by(LANES) {
+        for lane in 0..LANES {
+            let t = start + lane;
+            lanes[lane] += dy[t] * x[t] * r[t];
+        }
+    }
+    let mut sum = 0.0;
+    for lane in lanes {
+        sum += lane;
+    }
+    for t in whole..seq {
+        sum += dy[t] * x[t] * r[t];
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -223,6 +251,9 @@ mod tests {
 
             let (mut dx, mut dw) = (vec![9.0; x.len()], vec![1.0; channels]);
             rmsnorm_backward(&dy, &x, &w, seq, eps, &mut dx, &mut dw);
+            let mut alone = vec![1.0; channels];
+            rmsnorm_gain_gradient(&dy, &x, seq, eps, &mut alone);
+            assert!(alone.iter().zip(&dw).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs())));
             let objective = |x: &[f64], w: &[f64]| -> f64 {
                 naive(x, w, seq, f64::from(eps)).iter().zip(&dy).map(|(y, d)| y * f64::from(*d)).sum()
             };

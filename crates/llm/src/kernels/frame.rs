@@ -10,6 +10,7 @@ use ferrane_host::convert;
 use ferrane_mil::{Builder, Conv, DataType, MilError, Opset, Program, Transpose, Type, ValueId};
 use half::f16;
 
+use super::ModelConstants;
 use super::ops::{self, OpResult, int};
 use crate::layout::{Activation, Content, Input, KernelLayout, OUTPUT, Region, Shape};
 use crate::weights::Layer;
@@ -31,14 +32,18 @@ pub(super) struct Frame<'a> {
     inputs: Vec<(Input, ValueId)>,
     /// The layer whose weights are constants.
     layer: Option<&'a Layer>,
+    /// The constants of a kernel of the model.
+    pub(super) model: Option<ModelConstants<'a>>,
 }
 
 impl<'a> Frame<'a> {
-    /// Declares the inputs of the layout in its order. `layer` has the weights that are constants.
+    /// Declares the inputs of the layout in its order. `layer` or `model` has the weights that are
+    /// constants.
     pub(super) fn new(
         shape: &'a Shape,
         layout: &'a KernelLayout,
         layer: Option<&'a Layer>,
+        model: Option<ModelConstants<'a>>,
     ) -> Result<Frame<'a>, MilError> {
         let mut b = Builder::new("main", Opset::IOS18);
         let mut inputs = Vec::new();
@@ -46,7 +51,7 @@ impl<'a> Frame<'a> {
             let ty = Type::tensor(DataType::Fp16, &[1, input.channels, 1, input.width]);
             inputs.push((*input, b.input(input.name, ty)?));
         }
-        Ok(Frame { shape, layout, b, inputs, layer })
+        Ok(Frame { shape, layout, b, inputs, layer, model })
     }
 
     fn find(&self, name: &str) -> Result<Region, MilError> {
@@ -154,10 +159,20 @@ impl<'a> Frame<'a> {
         } else {
             convert::f32_to_f16_transposed(values, cols, &mut words, rows, rows, cols);
         }
+        self.words(region.name, &words, shape)
+    }
+
+    /// Values, rounded to fp16, as a constant.
+    pub(super) fn rounded_constant(&mut self, name: &str, values: &[f32], shape: [usize; 4]) -> OpResult {
+        let mut words = vec![f16::ZERO; values.len()];
+        convert::f32_to_f16(values, &mut words);
+        self.words(name, &words, shape)
+    }
+
+    fn words(&mut self, name: &str, words: &[f16], shape: [usize; 4]) -> OpResult {
         let bytes: Vec<u8> = words.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let name = format!("{}_const", region.name);
-        let file = format!("@model_path/weights/{}.bin", region.name);
-        self.b.weight(&name, &file, DataType::Fp16, &shape, bytes)
+        let file = format!("@model_path/weights/{name}.bin");
+        self.b.weight(&format!("{name}_const"), &file, DataType::Fp16, &shape, bytes)
     }
 
     /// An activation `[1, heads · head_dim, 1, seq]` as `[1, heads, seq, head_dim]`.

@@ -18,8 +18,8 @@ fn step(machine: &str, pipeline: PipelineKind) -> StepCost {
 #[test]
 fn six_kernels_cost_less_than_ten_and_constants_more_compiles() {
     for machine in ["m1", "m4", "m4-max", "m5"] {
-        use PipelineKind::{Dynamic, Fused, Static};
-        let [ten, six, constants] = [Dynamic, Fused, Static].map(|pipeline| {
+        use PipelineKind::{Dynamic, Fused, Static, StaticExtras};
+        let [ten, six, constants, extras] = [Dynamic, Fused, Static, StaticExtras].map(|pipeline| {
             let cost = step(machine, pipeline);
             eprintln!(
                 "{machine} {}: step {:.1} ms, engine {:.1} ms, compile {:.0} ms",
@@ -33,6 +33,9 @@ fn six_kernels_cost_less_than_ten_and_constants_more_compiles() {
         assert!(six.engine_ms < ten.engine_ms && constants.engine_ms < six.engine_ms, "{machine}");
         assert!(six.total_ms() < ten.total_ms() && constants.total_ms() < six.total_ms(), "{machine}");
         assert!(constants.compile_ms > 5.0 * six.compile_ms, "{machine}");
+        // Extras move work from the CPU to the engine.
+        assert!(extras.engine_ms > constants.engine_ms && extras.compile_ms > constants.compile_ms, "{machine}");
+        assert!(extras.classifier_ms < constants.classifier_ms && extras.rms_ms < constants.rms_ms, "{machine}");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::gradients::{everything, plain, random_weights};
 use ferrane_device::Device;
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_llm::config::{Config, Rope, RopeScaling, RopeStyle};
-use ferrane_llm::kernels;
+use ferrane_llm::kernels::{self, ModelConstants};
 use ferrane_llm::layout::{Content, Kernel, PipelineKind, Residual, Shape, WeightForm};
 use ferrane_llm::random::Rng;
 use ferrane_llm::staging::{LayerInputs, output_surface, read_tap};
@@ -27,6 +27,7 @@ struct Plain<'a> {
     config: &'a Config,
     seq: usize,
     layer: &'a Layer,
+    model: ModelConstants<'a>,
 }
 
 fn wide(values: &[f32]) -> Vec<f64> {
@@ -131,6 +132,26 @@ impl Plain<'_> {
         out
     }
 
+    /// `1/√(mean of x² + eps)` of token `t`.
+    fn inverse_rms(&self, x: &[f64], t: usize) -> f64 {
+        let mean = x[t..].iter().step_by(self.seq).map(|v| v * v).sum::<f64>() / self.config.dim as f64;
+        1.0 / (mean + f64::from(self.config.norm_eps)).sqrt()
+    }
+
+    /// The gradient of a norm with these gains.
+    fn norm_gradient(&self, gain: &[f32], x: &[f64], dy: &[f64]) -> Vec<f64> {
+        let (s, dim) = (self.seq, self.config.dim);
+        let mut dx = vec![0.0; x.len()];
+        for t in 0..s {
+            let r = self.inverse_rms(x, t);
+            let mean = (0..dim).map(|c| f64::from(gain[c]) * dy[c * s + t] * x[c * s + t]).sum::<f64>() / dim as f64;
+            for c in 0..dim {
+                dx[c * s + t] = r * (f64::from(gain[c]) * dy[c * s + t] - x[c * s + t] * r * r * mean);
+            }
+        }
+        dx
+    }
+
     fn run(&self, kernel: Kernel, x: &Values) -> Values {
         let (l, c, s) = (self.layer, self.config, self.seq);
         let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
@@ -224,6 +245,22 @@ impl Plain<'_> {
                 let kv = &self.run(Kernel::KvBwd, x)["dx"];
                 HashMap::from([("dx", Self::add(&q, kv))])
             }
+            Kernel::RmsFfnBwd => HashMap::from([("dx", self.norm_gradient(&l.ffn_norm, &x["x"], &x["dy"]))]),
+            Kernel::RmsAttnBwd => HashMap::from([("dx", self.norm_gradient(&l.attn_norm, &x["x"], &x["dy"]))]),
+            Kernel::RmsFinal => {
+                let gain = |n: usize| f64::from(self.model.norm[n / s]);
+                let normed = |(n, v): (usize, &f64)| v * self.inverse_rms(&x["x"], n % s) * gain(n);
+                HashMap::from([("xnorm", x["x"].iter().enumerate().map(normed).collect())])
+            }
+            Kernel::Classifier => HashMap::from([("logits", self.product(self.model.classifier, &x["xnorm"], false))]),
+            Kernel::Softmax => {
+                let mut p: Vec<f64> = x["logits"].iter().map(|v| v.exp()).collect();
+                for t in 0..s {
+                    let sum: f64 = p[t..].iter().step_by(s).sum();
+                    p[t..].iter_mut().step_by(s).for_each(|v| *v /= sum);
+                }
+                HashMap::from([("class_probs", p)])
+            }
         }
     }
 }
@@ -238,7 +275,11 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
         tensor.data.iter_mut().for_each(|v| *v = f16::from_f32(*v * scale).to_f32());
     }
     let layer = &weights.layers[0];
-    let (program, layout) = kernels::build_layer(shape, kernel, layer).unwrap();
+    let model = ModelConstants { norm: &weights.norm, classifier: &weights.embed };
+    let (program, layout) = match kernel.is_of_model() {
+        true => kernels::build_model(shape, kernel, model).unwrap(),
+        false => kernels::build_layer(shape, kernel, layer).unwrap(),
+    };
     let executable = device.load(&program, kernel.name()).unwrap();
     let output = output_surface(device, &executable).unwrap();
     let bound = LayerInputs::new(device, &executable, &layout, &output).unwrap();
@@ -258,7 +299,7 @@ fn error_of(device: &Device, shape: &Shape, kernel: Kernel, seed: u64) -> (f64, 
         values.insert(region.name, wide(&x));
     }
     bound.request().evaluate().unwrap();
-    let expected = Plain { config, seq, layer }.run(kernel, &values);
+    let expected = Plain { config, seq, layer, model }.run(kernel, &values);
     let access = output.read().unwrap();
     let mut worst = (0.0, "");
     for tap in &layout.taps {
@@ -304,7 +345,7 @@ pub fn cases() -> Vec<(&'static str, Config, usize)> {
 
 fn check(numerics: Numerics, bound: f64) {
     let device = emulator(numerics);
-    for kernel in Kernel::ALL.into_iter().chain(Kernel::FUSED) {
+    for kernel in Kernel::ALL.into_iter().chain(Kernel::EXTRAS) {
         let mut worst = (0.0, String::new());
         for (name, config, seq) in cases() {
             for (pipeline, residual, form) in [
@@ -312,6 +353,7 @@ fn check(numerics: Numerics, bound: f64) {
                 (PipelineKind::Dynamic, Residual::Fp32, WeightForm::Packed),
                 (PipelineKind::Dynamic, Residual::Fp32, WeightForm::Inputs),
                 (PipelineKind::Static, Residual::Fp16, WeightForm::Packed),
+                (PipelineKind::StaticExtras, Residual::Fp32, WeightForm::Packed),
                 (PipelineKind::Fused, Residual::Fp32, WeightForm::Packed),
             ] {
                 if !pipeline.kernels().contains(&kernel) {

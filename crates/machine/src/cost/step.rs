@@ -31,6 +31,9 @@ pub struct StepShape {
     /// Whether there are six kernels instead of ten, with the gradient of SiLU in one of them
     /// (training-static §1).
     pub fused: bool,
+    /// Whether the engine computes the final norm, logits, softmax and the gradients of the layers'
+    /// norms (training-static §3).
+    pub extras: bool,
 }
 
 /// The cost of one kernel of a step.
@@ -38,8 +41,10 @@ pub struct StepShape {
 pub struct KernelCost {
     /// The kernel's name, such as `sdpaFwd`.
     pub name: String,
-    /// The cost of one evaluation; every layer evaluates the kernel once.
+    /// The cost of one evaluation.
     pub cost: Cost,
+    /// Evaluations in a step: one for each layer, or one.
+    pub runs: usize,
 }
 
 /// The cost of a step. Times are in milliseconds.
@@ -95,6 +100,11 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         false => 10.0 * dim + 14.0 * q + 4.0 * kv + 6.0 * hidden,
         true => 9.0 * dim + 11.0 * q + 4.0 * kv + 7.0 * hidden,
     };
+    // With extras, dy, x and dx of both norms too, and once x and xnorm of the last one and the
+    // probabilities of the classes; logits are copied between surfaces.
+    let extras = if shape.extras { 1.0 } else { 0.0 };
+    let converted = converted + extras * 6.0 * dim;
+    let ends = extras * seq * (6.0 * (2.0 * dim + n(shape.vocab)) + 4.0 * (dim + n(shape.vocab)));
     // Probabilities and their gradient are copied between surfaces as fp16: read and written.
     let scores = n(shape.heads) * seq * seq * 2.0 * 4.0;
     // Operands of the seven weight gradients that are copied first: dffn, gate, dh1, dh3, x2norm,
@@ -105,22 +115,25 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let summed = if shape.fused { 8.0 } else { 9.0 } * dim + 4.0 * q;
     let matrices = layers * (2.0 * dim * q + 2.0 * dim * kv + 3.0 * dim * hidden);
     let classes = 2.0 * n(shape.vocab) * dim * seq;
-    let engine_ms = kernels.iter().map(|k| k.cost.total_us).sum::<f64>() * layers / 1e3;
-    let energy: Option<f64> = kernels.iter().map(|k| k.cost.energy_mj).sum();
+    let engine_ms = kernels.iter().map(|k| k.cost.total_us * n(k.runs)).sum::<f64>() / 1e3;
+    let energy: Option<f64> = kernels.iter().map(|k| k.cost.energy_mj.map(|mj| mj * n(k.runs))).sum();
     let mut step = StepCost {
         engine_ms,
         // 4 bytes of fp32 and 2 of fp16. 1 GB/s is 1e6 bytes per ms.
-        io_ms: layers * (converted * seq * 6.0 + scores) / (io * 1e6),
+        io_ms: (layers * (converted * seq * 6.0 + scores) + ends) / (io * 1e6),
         silu_ms: if shape.fused { 0.0 } else { layers * hidden * seq * silu / 1e6 },
-        // Two norms per layer and the last one, forward and backward.
-        rms_ms: (2.0 * layers + 1.0) * 2.0 * dim * seq * rms / 1e6,
+        // Two norms per layer and the last one, forward and backward. With extras the gradients of
+        // the gains are left of the layers' backward passes, about a half, and the last norm has no
+        // forward pass here.
+        rms_ms: ((2.0 * layers) * (2.0 - 0.5 * extras) + 2.0 - extras) * dim * seq * rms / 1e6,
         // Logits and their gradient with respect to the last activations; 1 TFLOPS is 1e9 per ms.
-        classifier_ms: 2.0 * classes / (sgemm * 1e9) + n(shape.vocab) * seq * softmax / 1e6,
+        classifier_ms: ((2.0 - extras) * classes) / (sgemm * 1e9)
+            + (1.0 - extras) * n(shape.vocab) * seq * softmax / 1e6,
         // A copy reads and writes 4 bytes, a sum three times 4.
         pass_ms: layers * seq * (8.0 * copied + 12.0 * summed) / (copy * 1e6),
         wait_ms: 0.0,
         compile_ms: kernels.iter().map(|k| k.cost.compile_ms).sum(),
-        energy_mj: energy.map(|e| e * layers),
+        energy_mj: energy,
     };
     let gradients = (2.0 * matrices * seq + classes) / (sgemm * 1e9);
     step.wait_ms = (gradients - step.total_ms()).max(0.0);
