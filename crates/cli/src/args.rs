@@ -175,6 +175,8 @@ pub enum PipelineArg {
     /// Six kernels; five have the weights of a layer as constants and are compiled again after each
     /// update.
     Static,
+    /// As static, with norms' gradients, classifier and softmax on the device, too.
+    StaticExtras,
     /// Six kernels that are compiled once; weights are inputs.
     Fused,
 }

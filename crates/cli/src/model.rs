@@ -175,6 +175,7 @@ impl From<PipelineArg> for layout::PipelineKind {
         match pipeline {
             PipelineArg::Dynamic => layout::PipelineKind::Dynamic,
             PipelineArg::Static => layout::PipelineKind::Static,
+            PipelineArg::StaticExtras => layout::PipelineKind::StaticExtras,
             PipelineArg::Fused => layout::PipelineKind::Fused,
         }
     }

@@ -170,7 +170,7 @@ fn products_stand_beside_ceilings_of_the_same_run() {
 #[test]
 fn a_step_is_measured_with_each_pipeline() {
     let place = Place::new();
-    for pipeline in ["dynamic", "static", "fused"] {
+    for pipeline in ["dynamic", "static", "static-extras", "fused"] {
         let line = "bench step --model stories260k --vocab 100 --seq 16 --repeat 1 --json --pipeline";
         let found = one(&place, &format!("{line} {pipeline}"));
         assert_eq!(found["pipeline"], pipeline);

@@ -201,7 +201,7 @@ impl Stream {
         vectors: &mut Vectors<'_>,
         parts: &mut Parts,
     ) -> Result<(), StepError> {
-        let (run, saved, s, jobs) = (l.run, l.saved, self.s, l.queue.jobs);
+        let (run, saved, jobs) = (l.run, l.saved, l.queue.jobs);
         let mut dffn = jobs.take(self.dy.len());
         cpu::scaled(l.config.residual_scale, &self.dy, &mut dffn);
         let first = if run.is_fused() { Kernel::FfnBwd } else { Kernel::FfnBwdW2t };
@@ -237,12 +237,9 @@ impl Stream {
             timed(&mut parts.device_backward, || run.evaluate(last))?;
         }
         timed(&mut parts.staging, || run.read(last, Activation::Dx, &mut self.dx))?;
-        timed(&mut parts.elementwise, || {
-            let _span = l.span("norm gradient");
-            let (gain, eps) = (&l.weights.ffn_norm, l.config.norm_eps);
-            norm::rmsnorm_backward(&self.dx, &saved.x2, gain, s, eps, &mut self.part, vectors.ffn_norm);
-            cpu::add_scaled(&self.dy, 1.0, &self.part, &mut self.dx2);
-        });
+        let norm = (Kernel::RmsFfnBwd, &saved.x2[..], &l.weights.ffn_norm[..]);
+        self.norm_backward(l, norm, vectors.ffn_norm, parts)?;
+        timed(&mut parts.elementwise, || cpu::add_scaled(&self.dy, 1.0, &self.part, &mut self.dx2));
         Ok(())
     }
 
@@ -323,11 +320,38 @@ impl Stream {
             timed(&mut parts.staging, || run.read(kv_kernel, Activation::Dx, &mut self.part))?;
             timed(&mut parts.elementwise, || cpu::add(&mut self.dx, &self.part));
         }
+        let norm = (Kernel::RmsAttnBwd, &saved.x[..], &l.weights.attn_norm[..]);
+        self.norm_backward(l, norm, vectors.attn_norm, parts)?;
+        timed(&mut parts.elementwise, || cpu::add_scaled(&self.dx2, 1.0, &self.part, &mut self.dy));
+        Ok(())
+    }
+
+    /// The gradient `part` of a norm's input `x` from that of its output, `dx`; adds that of the
+    /// gains. `kernel` computes the former if the pipeline has extras.
+    fn norm_backward(
+        &mut self,
+        l: &LayerTape<'_, '_>,
+        (kernel, x, gain): (Kernel, &[f32], &[f32]),
+        gain_gradient: &mut [f32],
+        parts: &mut Parts,
+    ) -> Result<(), StepError> {
+        let (run, s, eps) = (l.run, self.s, l.config.norm_eps);
+        if !run.has_extras() {
+            timed(&mut parts.elementwise, || {
+                let _span = l.span("norm gradient");
+                norm::rmsnorm_backward(&self.dx, x, gain, s, eps, &mut self.part, gain_gradient);
+            });
+            return Ok(());
+        }
+        timed(&mut parts.staging, || {
+            run.write(kernel, Activation::Dy, &self.dx)?;
+            run.write(kernel, Activation::X, x)
+        })?;
+        timed(&mut parts.device_backward, || run.evaluate(kernel))?;
+        timed(&mut parts.staging, || run.read(kernel, Activation::Dx, &mut self.part))?;
         timed(&mut parts.elementwise, || {
-            let _span = l.span("norm gradient");
-            let (gain, eps) = (&l.weights.attn_norm, c.norm_eps);
-            norm::rmsnorm_backward(&self.dx, &saved.x, gain, s, eps, &mut self.part, vectors.attn_norm);
-            cpu::add_scaled(&self.dx2, 1.0, &self.part, &mut self.dy);
+            let _span = l.span("gain gradient");
+            norm::rmsnorm_gain_gradient(&self.dx, x, s, eps, gain_gradient);
         });
         Ok(())
     }

@@ -24,6 +24,8 @@ const TILE: usize = 64 * 1024;
 /// elsewhere in the step.
 const BLOCKS: Epilogue<'static> =
     Epilogue { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: true };
+/// The smallest normal number of fp16: below it a probability has fewer digits.
+const SMALLEST: f32 = 6.103_515_6e-5;
 /// Largest number of groups of tiles.
 const GROUPS: usize = 8;
 /// Elements in one task of adding the groups' parts.
@@ -152,6 +154,56 @@ impl Classifier {
             loss += total.ln() + f64::from(*top) - f64::from(logit);
         }
         Ok((loss / counted(of.targets).max(1) as f64) as f32)
+    }
+
+    /// The place of probabilities `[rows, s]` that a device computed, for
+    /// [`Classifier::loss_of_probabilities`].
+    pub fn probabilities(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    /// As [`Classifier::loss`], from [`Classifier::probabilities`]. The probability of a target may
+    /// be too small for fp16; its loss then follows from logits, which `logits` writes to
+    /// `[rows, s]`: `log Σexp` is the logit of the most probable class less the logarithm of its
+    /// probability.
+    ///
+    /// # Errors
+    /// Those of `logits`.
+    pub fn loss_of_probabilities<E>(
+        &mut self,
+        targets: &[u32],
+        logits: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<f32, E> {
+        let Classifier { s, values, max, whole, .. } = self;
+        let s = *s;
+        // To the backward pass they are exponentials of one tile whose sum is 1.
+        max.fill(0.0);
+        whole.fill((0.0, 1.0));
+        let of = |t: usize, target: u32| values.get(target as usize * s + t).copied().unwrap_or(f32::NAN);
+        let (mut loss, mut small) = (0.0, Vec::new());
+        for (t, &target) in targets.iter().enumerate().take(s) {
+            let p = of(t, if target == IGNORED { 0 } else { target });
+            // No number is hidden: one that is not finite counts everywhere.
+            if target == IGNORED && p.is_finite() {
+                continue;
+            }
+            if p < SMALLEST {
+                small.push((t, target));
+            } else {
+                loss -= f64::from(p).ln();
+            }
+        }
+        if !small.is_empty() {
+            let mut all = vec![0.0; values.len()];
+            logits(&mut all)?;
+            for (t, target) in small {
+                let column = values[t..].iter().step_by(s).enumerate();
+                let (top, p) = column.fold((0, 0.0), |best, (row, p)| if *p > best.1 { (row, *p) } else { best });
+                let logit = |row: usize| f64::from(all[row * s + t]);
+                loss += logit(top) - f64::from(p).ln() - logit(target as usize);
+            }
+        }
+        Ok((loss / counted(targets).max(1) as f64) as f32)
     }
 
     /// Gradients of the loss of the preceding [`Classifier::loss`], times `scale` and the share of
@@ -399,6 +451,60 @@ mod tests {
                     assert!(dw[..2 * dim].iter().all(|v| *v == 5.0) && dw[3 * dim..5 * dim].iter().all(|v| *v == 5.0));
                 }
             }
+        }
+    }
+
+    /// Probabilities as a device returns them, some of which fp16 cannot hold.
+    #[test]
+    fn probabilities_of_a_device_give_loss_and_gradients() {
+        use ferrane_host::f16;
+        let (rows, dim, s) = (700, 24, 37);
+        let weights = noise(rows * dim, 3);
+        let normed: Vec<f32> = noise(dim * s, 4).iter().map(|x| 9.0 * x).collect();
+        let mut targets: Vec<u32> = (0..s as u32).map(|t| t * 171 % rows as u32).collect();
+        let full = Compaction::disabled(rows);
+        let mut exact = Classifier::new(rows, dim, s);
+        let logits: Vec<f32> =
+            (0..rows * s).map(|i| (0..dim).map(|c| weights[i / s * dim + c] * normed[c * s + i % s]).sum()).collect();
+        let mut probs = vec![0.0; rows * s];
+        for t in 0..s {
+            let column = |r: usize| f64::from(logits[r * s + t]);
+            let sum: f64 = (0..rows).map(|r| column(r).exp()).sum();
+            (0..rows).for_each(|r| probs[r * s + t] = f16::from_f64(column(r).exp() / sum).to_f32());
+        }
+        assert!(targets.iter().enumerate().any(|(t, target)| probs[*target as usize * s + t] == 0.0));
+        for ignored in [None, Some(3)] {
+            if let Some(t) = ignored {
+                targets[t] = IGNORED;
+            }
+            let of = Operands { weights: &weights, normed: &normed, targets: &targets };
+            let mut found = Classifier::new(rows, dim, s);
+            let run = |classifier: &mut Classifier, probs: Option<&[f32]>| {
+                let loss = match probs {
+                    None => classifier.loss(of).unwrap(),
+                    Some(probs) => {
+                        classifier.probabilities().copy_from_slice(probs);
+                        let write = |to: &mut [f32]| Ok::<_, ()>(to.copy_from_slice(&logits));
+                        classifier.loss_of_probabilities(&targets, write).unwrap()
+                    }
+                };
+                let (mut dx, mut dw) = (vec![0.0; dim * s], vec![0.0; rows * dim]);
+                classifier.backward(of, 64.0, &mut dx, Some(&mut dw), &full, true).unwrap();
+                (loss, dx, dw)
+            };
+            let want = run(&mut exact, None);
+            let got = run(&mut found, Some(&probs));
+            assert!((got.0 / want.0 - 1.0).abs() < 1e-3, "{} and {}", got.0, want.0);
+            for (got, want) in [(&got.1, &want.1), (&got.2, &want.2)] {
+                let size = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                // Probabilities are rounded by up to 2⁻¹¹ of themselves.
+                assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 2e-3 * size));
+            }
+            // The softmax of numbers that are not finite shows, even where the target does not
+            // count.
+            let mut bad = probs.clone();
+            bad[3..].iter_mut().step_by(s).for_each(|p| *p = f32::NAN);
+            assert!(run(&mut found, Some(&bad)).0.is_nan());
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A kernel with weights is either one program that all layers share, with input surfaces of each
 //! layer, or, where weights are constants, a program of each layer, with input surfaces that all
-//! layers share. Constants cannot be changed, so new weights are new programs. The old ones are
+//! layers share. Two kernels of the static pipeline with extras have weights of the model: one
+//! program each. Constants cannot be changed, so new weights are new programs. The old ones are
 //! released first, because some machines return their compiles to the budget of the process. If the
 //! budget is too small for all new ones, none is compiled.
 //!
@@ -18,7 +19,7 @@ use ferrane_device::{CompileOptions, Device, ErrorKind, Executable, ProgramSourc
 use ferrane_host::f16;
 use ferrane_host::sync::lock;
 use ferrane_llm::config::Config;
-use ferrane_llm::kernels;
+use ferrane_llm::kernels::{self, ModelConstants};
 use ferrane_llm::layout::{Activation, Kernel, KernelLayout, LayoutError, Region, Shape};
 use ferrane_llm::staging::{self, InputSurfaces, LayerInputs};
 use ferrane_llm::weights::{Layer, Slot, Weights};
@@ -42,6 +43,13 @@ struct BoundKernel {
     inputs: LayerInputs,
 }
 
+/// The weights that a program has as constants.
+enum Constants<'a> {
+    None,
+    Layer(&'a Layer),
+    Model(ModelConstants<'a>),
+}
+
 /// The kernels of a pipeline, bound to the surfaces of every layer.
 pub struct Kernels {
     device: Device,
@@ -51,6 +59,8 @@ pub struct Kernels {
     layers: Vec<Vec<BoundKernel>>,
     /// The kernels without weights.
     shared: Vec<BoundKernel>,
+    /// The kernels with weights of the model.
+    model: Vec<BoundKernel>,
     /// Digest of the weights that the programs have as constants; `None` if an update has changed
     /// the weights since.
     constants: Option<u64>,
@@ -84,17 +94,18 @@ fn layout_failed(error: LayoutError) -> StepError {
 
 impl Kernels {
     /// Builds, compiles and loads the kernels and allocates their surfaces. Weights that are inputs
-    /// are not staged.
+    /// are not staged. `rows` are those of the classifier.
     ///
     /// # Errors
     /// The shape has no layout, or the device refused a kernel or surface.
-    pub fn new(device: &Device, shape: &Shape, weights: &Weights) -> Result<Kernels, StepError> {
+    pub fn new(device: &Device, shape: &Shape, weights: &Weights, rows: &[f32]) -> Result<Kernels, StepError> {
         let mut made = Kernels {
             device: device.clone(),
             shape: shape.clone(),
             kernels: Vec::new(),
             layers: Vec::new(),
             shared: Vec::new(),
+            model: Vec::new(),
             constants: None,
             constants_time: Duration::ZERO,
             repeated: Mutex::default(),
@@ -102,7 +113,7 @@ impl Kernels {
         made.layers.resize_with(shape.config.layers, Vec::new);
         for &kernel in shape.pipeline.kernels() {
             if made.are_constants(kernel) {
-                made.compile_layers(kernel, weights)?;
+                made.compile_constants(kernel, weights, rows)?;
             } else {
                 made.compile_shared(kernel)?;
             }
@@ -119,7 +130,7 @@ impl Kernels {
     /// Compiles a kernel for all layers, and binds it once for each layer or, if it has no weights,
     /// once for all.
     fn compile_shared(&mut self, kernel: Kernel) -> Result<(), StepError> {
-        let (executable, layout) = self.load(kernel, None)?;
+        let (executable, layout) = self.load(kernel, Constants::None)?;
         let output = staging::output_surface(&self.device, &executable).map_err(at(kernel))?;
         let bind = || {
             let inputs = LayerInputs::new(&self.device, &executable, &layout, &output).map_err(at(kernel))?;
@@ -136,16 +147,21 @@ impl Kernels {
         Ok(())
     }
 
-    /// Compiles a kernel for each layer, with the layer's weights. The first time, its surfaces are
-    /// allocated.
-    fn compile_layers(&mut self, kernel: Kernel, weights: &Weights) -> Result<(), StepError> {
+    /// Compiles a kernel with its weights, for each layer or once for the model. The first time,
+    /// its surfaces are allocated.
+    fn compile_constants(&mut self, kernel: Kernel, weights: &Weights, rows: &[f32]) -> Result<(), StepError> {
         if weights.layers.len() != self.layers.len() {
             let (found, wanted) = (weights.layers.len(), self.layers.len());
             return Err(StepError::Shape(format!("{found} layers of weights for a model of {wanted}")));
         }
         let begun = Instant::now();
-        for (index, layer) in weights.layers.iter().enumerate() {
-            let (executable, layout) = self.load(kernel, Some(layer))?;
+        let of_model = ModelConstants { norm: &weights.norm, classifier: rows };
+        let constants: Vec<_> = match kernel.is_of_model() {
+            true => vec![Constants::Model(of_model)],
+            false => weights.layers.iter().map(Constants::Layer).collect(),
+        };
+        for (index, constants) in constants.into_iter().enumerate() {
+            let (executable, layout) = self.load(kernel, constants)?;
             let inputs = match self.kernels.iter().find(|k| k.layout.kernel == kernel) {
                 Some(found) => {
                     LayerInputs::bind(found.inputs.clone(), &executable, &found.output).map_err(at(kernel))?
@@ -157,18 +173,19 @@ impl Kernels {
                     bound
                 }
             };
-            self.layers[index].push(BoundKernel { kernel, executable, inputs });
+            let owner = if kernel.is_of_model() { &mut self.model } else { &mut self.layers[index] };
+            owner.push(BoundKernel { kernel, executable, inputs });
         }
         self.constants_time += begun.elapsed();
         Ok(())
     }
 
-    /// Builds, compiles and loads a program, for all layers or for one; a failed load is repeated
-    /// once.
-    fn load(&self, kernel: Kernel, layer: Option<&Layer>) -> Result<(Executable, KernelLayout), StepError> {
-        let built = match layer {
-            Some(layer) => kernels::build_layer(&self.shape, kernel, layer),
-            None => kernels::build(&self.shape, kernel),
+    /// Compiles and loads a program; a failed load is repeated once.
+    fn load(&self, kernel: Kernel, constants: Constants<'_>) -> Result<(Executable, KernelLayout), StepError> {
+        let built = match constants {
+            Constants::None => kernels::build(&self.shape, kernel),
+            Constants::Layer(layer) => kernels::build_layer(&self.shape, kernel, layer),
+            Constants::Model(model) => kernels::build_model(&self.shape, kernel, model),
         };
         let (program, layout) = built.map_err(|e| StepError::Shape(format!("{}: {e}", kernel.name())))?;
         let options = CompileOptions::labeled(kernel.name());
@@ -191,15 +208,16 @@ impl Kernels {
     /// # Errors
     /// The device refused a kernel; [`ErrorKind::CompileBudget`] if the compiles that are left to
     /// this process are too few.
-    pub fn refresh(&mut self, weights: &Weights) -> Result<(), StepError> {
+    pub fn refresh(&mut self, weights: &Weights, rows: &[f32]) -> Result<(), StepError> {
         if self.constants.is_some() || !self.shape.pipeline.has_constants() {
             return Ok(());
         }
         self.layers.iter_mut().for_each(Vec::clear);
+        self.model.clear();
         let kernels: Vec<Kernel> =
             self.shape.pipeline.kernels().iter().copied().filter(|k| self.are_constants(*k)).collect();
         // Not checked for the first programs: kept ones cost nothing, so any budget may suffice.
-        let needed = kernels.len() * self.layers.len();
+        let needed = kernels.iter().map(|k| self.copies(*k)).sum();
         if let Some(left) = self.device.compiles_left().filter(|left| *left < needed) {
             let text = format!("new weights take {needed} compiles, and this process has {left} left");
             let source = ferrane_device::Error::new(ErrorKind::CompileBudget, text);
@@ -207,7 +225,7 @@ impl Kernels {
         }
         self.constants_time = Duration::ZERO;
         for kernel in kernels {
-            self.compile_layers(kernel, weights)?;
+            self.compile_constants(kernel, weights, rows)?;
         }
         self.constants = Some(digest(weights, &self.shape.config));
         Ok(())
@@ -225,8 +243,12 @@ impl Kernels {
 
     /// Number of loaded programs.
     pub fn programs(&self) -> usize {
-        let copies = |k: &TrainingKernel| if self.are_constants(k.layout.kernel) { self.layers.len() } else { 1 };
-        self.kernels.iter().map(copies).sum()
+        self.kernels.iter().map(|k| self.copies(k.layout.kernel)).sum()
+    }
+
+    /// Number of programs of a kernel.
+    fn copies(&self, kernel: Kernel) -> usize {
+        if self.are_constants(kernel) && !kernel.is_of_model() { self.layers.len() } else { 1 }
     }
 
     /// Size of all surfaces in bytes.
@@ -293,9 +315,14 @@ impl Kernels {
         Ok(shares)
     }
 
+    /// The kernels of the model, and those without weights.
+    pub fn of_model<'a>(&'a self, tracer: Tracer<'a>) -> LayerRun<'a> {
+        LayerRun { kernels: self, layer: None, tracer }
+    }
+
     /// The kernels with the surfaces of one layer.
     pub fn of_layer<'a>(&'a self, layer: usize, tracer: Tracer<'a>) -> LayerRun<'a> {
-        LayerRun { kernels: self, layer, tracer }
+        LayerRun { kernels: self, layer: Some(layer), tracer }
     }
 
     fn find(&self, kernel: Kernel) -> Result<&TrainingKernel, StepError> {
@@ -304,17 +331,17 @@ impl Kernels {
     }
 }
 
-/// The kernels with the surfaces of one layer.
+/// The kernels with the surfaces of one layer, or those of the model.
 #[derive(Clone, Copy)]
 pub struct LayerRun<'a> {
     kernels: &'a Kernels,
-    layer: usize,
+    layer: Option<usize>,
     tracer: Tracer<'a>,
 }
 
 impl LayerRun<'_> {
     fn span(&self, kind: SpanKind, name: &'static str) -> crate::metrics::timeline::Span<'_> {
-        self.tracer.span(kind, name, Some(self.layer))
+        self.tracer.span(kind, name, self.layer)
     }
 
     /// Whether the kernels are those of the pipelines of six.
@@ -322,10 +349,15 @@ impl LayerRun<'_> {
         self.kernels.shape.pipeline.is_fused()
     }
 
+    /// Whether norms, classifier and softmax are kernels.
+    pub fn has_extras(&self) -> bool {
+        self.kernels.shape.pipeline.has_extras()
+    }
+
     fn bound(&self, kernel: Kernel) -> Result<&BoundKernel, StepError> {
-        let own = self.kernels.layers.get(self.layer).into_iter().flatten();
+        let own = self.layer.map_or(&self.kernels.model, |layer| &self.kernels.layers[layer]);
         let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
-        own.chain(&self.kernels.shared).find(|b| b.kernel == kernel).ok_or_else(missing)
+        own.iter().chain(&self.kernels.shared).find(|b| b.kernel == kernel).ok_or_else(missing)
     }
 
     /// Evaluates a kernel; a failure is retried once.

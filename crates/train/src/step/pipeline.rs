@@ -168,6 +168,31 @@ impl Forward {
     }
 }
 
+impl Forward {
+    /// The final norm, the logits and their softmax as kernels; returns the loss.
+    fn device_loss(
+        &mut self,
+        run: LayerRun<'_>,
+        classifier: &mut Classifier,
+        parts: &mut Parts,
+    ) -> Result<f32, StepError> {
+        timed(&mut parts.staging, || run.write(Kernel::RmsFinal, Activation::X, &self.x))?;
+        timed(&mut parts.device_forward, || run.evaluate(Kernel::RmsFinal))?;
+        timed(&mut parts.staging, || {
+            run.read(Kernel::RmsFinal, Activation::Xnorm, &mut self.normed)?;
+            run.copy(Kernel::RmsFinal, Kernel::Classifier, Activation::Xnorm)
+        })?;
+        timed(&mut parts.device_forward, || run.evaluate(Kernel::Classifier))?;
+        timed(&mut parts.staging, || run.copy(Kernel::Classifier, Kernel::Softmax, Activation::Logits))?;
+        timed(&mut parts.device_forward, || run.evaluate(Kernel::Softmax))?;
+        timed(&mut parts.staging, || run.read(Kernel::Softmax, Activation::ClassProbs, classifier.probabilities()))?;
+        timed(&mut parts.classifier, || {
+            classifier
+                .loss_of_probabilities(&self.targets, |logits| run.read(Kernel::Classifier, Activation::Logits, logits))
+        })
+    }
+}
+
 /// The segments of the layers, in their order; the last one may be shorter.
 fn segments(layers: usize, segment: usize) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
     (0..layers).step_by(segment.max(1)).map(move |first| first..layers.min(first + segment))
@@ -229,7 +254,10 @@ impl Pipeline {
         layers: Option<NonZeroUsize>,
     ) -> Result<Pipeline, StepError> {
         let begun = Instant::now();
-        let kernels = Kernels::new(device, &shape, weights)?;
+        let shape = shape.with_classes(vocabulary.len());
+        let mut rows = Vec::new();
+        compact_rows(&vocabulary, shape.config.dim, weights, &mut rows);
+        let kernels = Kernels::new(device, &shape, weights, classifier_rows(&rows, weights))?;
         let compile_time = begun.elapsed();
         let (c, s) = (&shape.config, shape.seq);
         let dim = c.dim * s;
@@ -244,7 +272,7 @@ impl Pipeline {
         let mut pipeline = Pipeline {
             active: RowSet::of(vocabulary.vocabulary(), vocabulary.compact_to_full()),
             vocabulary,
-            rows: Vec::new(),
+            rows,
             classifier,
             kernels,
             saved,
@@ -308,6 +336,9 @@ impl Pipeline {
             scratch.layers(shape, kernels, weights, saved, segment, tracer, parts)?;
         }
         let _span = tracer.span(SpanKind::Classifier, "classifier and loss", None);
+        if shape.pipeline.has_extras() {
+            return scratch.device_loss(kernels.of_model(tracer), classifier, parts);
+        }
         timed(&mut parts.classifier, || {
             norm::rmsnorm_forward(&scratch.x, &weights.norm, s, eps, &mut scratch.normed);
             let weights = classifier_rows(rows, weights);
@@ -435,6 +466,21 @@ fn attention(
     timed(&mut parts.staging, || run.read(Kernel::WoFwd, Activation::OOut, out))
 }
 
+/// Copies the rows of a compact vocabulary from the model's classifier; `rows` stays empty if the
+/// vocabulary is not compact.
+fn compact_rows(vocabulary: &Compaction, dim: usize, weights: &Weights, rows: &mut Vec<f32>) {
+    if vocabulary.is_identity() {
+        return;
+    }
+    let (ids, from) = (vocabulary.compact_to_full(), weights.classifier.as_deref().unwrap_or(&weights.embed));
+    rows.resize(ids.len() * dim, 0.0);
+    pool::for_each_chunk_mut(rows, 256 * dim, |task, chunk| {
+        for (row, &id) in chunk.chunks_exact_mut(dim).zip(&ids[task * 256..]) {
+            row.copy_from_slice(&from[id as usize * dim..][..dim]);
+        }
+    });
+}
+
 /// The classifier's rows: the compact copy if there is one, otherwise the model's matrix.
 pub(super) fn classifier_rows<'a>(compact: &'a [f32], weights: &'a Weights) -> &'a [f32] {
     if compact.is_empty() { weights.classifier.as_deref().unwrap_or(&weights.embed) } else { compact }
@@ -447,17 +493,7 @@ impl Engine for Pipeline {
                 format!("{} layers of weights for a model of {}", weights.layers.len(), self.shape.config.layers);
             return Err(StepError::Shape(text));
         }
-        if !self.vocabulary.is_identity() {
-            let ids = self.vocabulary.compact_to_full();
-            let dim = self.shape.config.dim;
-            let rows = weights.classifier.as_deref().unwrap_or(&weights.embed);
-            self.rows.resize(ids.len() * dim, 0.0);
-            pool::for_each_chunk_mut(&mut self.rows, 256 * dim, |task, chunk| {
-                for (row, &id) in chunk.chunks_exact_mut(dim).zip(&ids[task * 256..]) {
-                    row.copy_from_slice(&rows[id as usize * dim..][..dim]);
-                }
-            });
-        }
+        compact_rows(&self.vocabulary, self.shape.config.dim, weights, &mut self.rows);
         self.kernels.stage(weights)
     }
 
@@ -485,7 +521,7 @@ impl Engine for Pipeline {
     ) -> Result<MicroStep, StepError> {
         self.begin(inputs, targets)?;
         let mut compile = Duration::ZERO;
-        timed(&mut compile, || self.kernels.refresh(weights))?;
+        timed(&mut compile, || self.kernels.refresh(weights, classifier_rows(&self.rows, weights)))?;
         let timeline = self.timeline.clone();
         let tracer = timeline.as_ref().map_or(Tracer::off(), Timeline::step);
         let mut step = pool::scope(|_| {
@@ -498,7 +534,7 @@ impl Engine for Pipeline {
 
     fn loss(&mut self, weights: &Weights, inputs: &[u32], targets: &[u32]) -> Result<f32, StepError> {
         self.begin(inputs, targets)?;
-        self.kernels.refresh(weights)?;
+        self.kernels.refresh(weights, classifier_rows(&self.rows, weights))?;
         pool::scope(|_| self.forward(weights, inputs, Tracer::off(), &mut Parts::default()))
     }
 

@@ -18,10 +18,11 @@ use ferrane_train::step::{Engine, Pipeline, ReferenceEngine};
 const SCALE: f32 = 256.0;
 
 /// Every pipeline and form of weights.
-pub const PIPELINES: [(PipelineKind, WeightForm); 4] = [
+pub const PIPELINES: [(PipelineKind, WeightForm); 5] = [
     (PipelineKind::Dynamic, WeightForm::Packed),
     (PipelineKind::Dynamic, WeightForm::Inputs),
     (PipelineKind::Static, WeightForm::Packed),
+    (PipelineKind::StaticExtras, WeightForm::Packed),
     (PipelineKind::Fused, WeightForm::Packed),
 ];
 
@@ -180,6 +181,8 @@ fn recorded_gradients() {
             (PipelineKind::Static, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
             (PipelineKind::Static, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
             (PipelineKind::Static, WeightForm::Packed, Residual::Fp16, Numerics::Fast),
+            (PipelineKind::StaticExtras, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
+            (PipelineKind::StaticExtras, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
             (PipelineKind::Fused, WeightForm::Packed, Residual::Fp32, Numerics::Exact),
             (PipelineKind::Fused, WeightForm::Packed, Residual::Fp32, Numerics::Fast),
         ] {

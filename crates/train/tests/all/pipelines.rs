@@ -151,9 +151,11 @@ fn a_run_goes_on_with_another_pipeline() {
         drop(run);
         train(&mut resume(folder.path(), &device, kinds[1]), None).validation.unwrap().1
     };
-    use PipelineKind::{Dynamic, Fused, Static};
+    use PipelineKind::{Dynamic, Fused, Static, StaticExtras};
     let want = loss([Dynamic, Dynamic]);
-    for kinds in [[Static, Static], [Fused, Fused], [Dynamic, Static], [Static, Fused], [Fused, Dynamic]] {
+    let alone = [Static, StaticExtras, Fused].map(|kind| [kind; 2]);
+    let mixed = [[Dynamic, StaticExtras], [StaticExtras, Static], [Static, Fused], [Fused, Dynamic]];
+    for kinds in alone.into_iter().chain(mixed) {
         let found = loss(kinds);
         eprintln!("{kinds:?}: validation loss {found:.4} against {want:.4}");
         // Forty updates at a high rate amplify the rounding of the kernels to about a hundredth.
