@@ -484,7 +484,10 @@ mod tests {
                     None => classifier.loss(of).unwrap(),
                     Some(probs) => {
                         classifier.probabilities().copy_from_slice(probs);
-                        let write = |to: &mut [f32]| Ok::<_, ()>(to.copy_from_slice(&logits));
+                        let write = |to: &mut [f32]| {
+                            to.copy_from_slice(&logits);
+                            Ok::<_, ()>(())
+                        };
                         classifier.loss_of_probabilities(&targets, write).unwrap()
                     }
                 };
