@@ -13,7 +13,7 @@ use crate::decode::quantize::WeightType;
 use crate::decode::steps::prompt_window;
 use crate::forward;
 use crate::kernels::{self, ModelConstants};
-use crate::layout::{Kernel, Residual, Shape, WeightForm};
+use crate::layout::{Residual, Shape, WeightForm};
 use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
@@ -51,15 +51,11 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
             false => kernels::build_layer(shape, kernel, &layer)?,
         };
         let mut cost = predict(&program, model)?;
-        if shape.pipeline.has_constants() && kernel.has_weights() && !kernel.is_of_model() {
-            cost.compile_ms *= config.layers as f64;
+        let runs = if kernel.is_of_model() { 1 } else { config.layers };
+        if shape.pipeline.has_constants() && kernel.has_weights() {
+            cost.compile_ms *= runs as f64;
         }
-        let of_model = kernel.is_of_model() || kernel == Kernel::Softmax;
-        costs.push(KernelCost {
-            name: kernel.name().to_string(),
-            cost,
-            runs: if of_model { 1 } else { config.layers },
-        });
+        costs.push(KernelCost { name: kernel.name().to_string(), cost, runs });
     }
     let sizes = StepShape {
         layers: config.layers,

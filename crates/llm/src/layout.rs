@@ -241,9 +241,9 @@ impl Kernel {
         !matches!(self, Kernel::SdpaBwd1 | Kernel::SdpaBwd2 | Kernel::Softmax)
     }
 
-    /// Whether its weights belong to the model and not to a layer.
+    /// Whether a step runs it once, for the model, and not for each layer.
     pub fn is_of_model(self) -> bool {
-        matches!(self, Kernel::RmsFinal | Kernel::Classifier)
+        matches!(self, Kernel::RmsFinal | Kernel::Classifier | Kernel::Softmax)
     }
 }
 

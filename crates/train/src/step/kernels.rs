@@ -355,9 +355,9 @@ impl LayerRun<'_> {
     }
 
     fn bound(&self, kernel: Kernel) -> Result<&BoundKernel, StepError> {
-        let own = self.layer.map_or(&self.kernels.model, |layer| &self.kernels.layers[layer]);
+        let own = self.layer.map_or(Some(&self.kernels.model), |layer| self.kernels.layers.get(layer));
         let missing = || StepError::Shape(format!("{} is not bound", kernel.name()));
-        own.iter().chain(&self.kernels.shared).find(|b| b.kernel == kernel).ok_or_else(missing)
+        own.into_iter().flatten().chain(&self.kernels.shared).find(|b| b.kernel == kernel).ok_or_else(missing)
     }
 
     /// Evaluates a kernel; a failure is retried once.
