@@ -35,11 +35,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use half::f16;
 
 use super::drive::Product;
-use super::finish::{Finish, Store, StridedOutput, finish};
+use super::finish::{Finish, Store, StridedOutput, apply, finish};
 use super::vector::{ElementType, Factor};
 use super::{Epilogue, GemmError, Operand, Output, SKINNY, check_shapes, isa};
-use crate::pool;
 use crate::sync::{self, lock};
+use crate::{convert, pool};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -230,7 +230,7 @@ impl CodedProduct<'_> {
         // SAFETY: the caller guarantees it.
         unsafe {
             if self.m > CODED_ROWS {
-                return self.panels_with(kernel, bits, &panels::Rows { codes, scales, block, k: self.k });
+                return self.panels_with(kernel, &panels::Rows { codes, scales, block, k: self.k });
             }
             self.blocks_with(kernel, codes, scales, block)
         }
@@ -240,12 +240,7 @@ impl CodedProduct<'_> {
     ///
     /// # Safety
     /// As [`Product::run`]; the processor supports the kernel.
-    unsafe fn panels_with(
-        &self,
-        kernel: blocks::Kernel,
-        bits: usize,
-        rows: &panels::Rows<'_>,
-    ) -> Result<bool, GemmError> {
+    unsafe fn panels_with(&self, kernel: blocks::Kernel, rows: &panels::Rows<'_>) -> Result<bool, GemmError> {
         use panels::{GROUP, L1_BLOCKS, MOST_ROWS, ROWS, TALL, WIDE};
         let Self { m, n, k, .. } = *self;
         let (tall, blocks) = (m.next_multiple_of(TALL), k / CODED_BLOCK);
@@ -275,7 +270,7 @@ impl CodedProduct<'_> {
                         for from in (0..blocks).step_by(L1_BLOCKS) {
                             let some = from..blocks.min(from + L1_BLOCKS);
                             let right = &mut right[..WIDE * some.len() * ROWS];
-                            rows.panels(bits, strip.clone(), some.clone(), panels::wide(kernel), right);
+                            rows.panels(kernel, strip.clone(), some.clone(), right);
                             panels::multiply(kernel, (left, blocks), (right, some), sums);
                         }
                         // SAFETY: these columns of the output belong to this task.
@@ -304,6 +299,18 @@ impl CodedProduct<'_> {
         if self.out.row != 1 {
             // SAFETY: the caller guarantees it.
             unsafe { finish(sums.as_mut_ptr(), pitch, (rows, count), (row, first), self.out, &self.finish) };
+            return;
+        }
+        if let Store::F16(base) = self.out.store
+            && self.out.col >= rows as isize
+        {
+            let lines = sums.chunks_exact_mut(pitch).take(rows).enumerate();
+            lines.for_each(|(r, line)| apply(&mut line[..count], (row + r, first), &self.finish, |_| ()));
+            let (col, at) = (self.out.col as usize, first as isize * self.out.col + row as isize);
+            // SAFETY: columns of the output that belong to this task, and what lies between them in
+            // the same exclusive borrow.
+            let to = unsafe { std::slice::from_raw_parts_mut(base.offset(at), (count - 1) * col + rows) };
+            convert::f32_to_f16_transposed(sums, pitch, to, col, rows, count);
             return;
         }
         // Columns are contiguous: as the rows of the transposed product.

@@ -57,6 +57,33 @@ impl Finish<'_> {
 /// fp16 values that are converted together if the columns of the output are not contiguous.
 const HALVES: usize = 64;
 
+/// Applies what of the epilogue precedes the rounding to sums of one row, from (`row`, `col`) of
+/// the output on. `accumulate` adds what the output held.
+#[inline(always)]
+pub(super) fn apply(
+    line: &mut [f32],
+    (row, col): (usize, usize),
+    finish: &Finish<'_>,
+    accumulate: impl FnOnce(&mut [f32]),
+) {
+    if finish.scale != 1.0 {
+        line.iter_mut().for_each(|v| *v *= finish.scale);
+    }
+    if let Some(scales) = finish.row_scales {
+        line.iter_mut().for_each(|v| *v *= scales[row]);
+    }
+    if let Some(scales) = finish.col_scales {
+        line.iter_mut().zip(&scales[col..]).for_each(|(v, s)| *v *= s);
+    }
+    accumulate(line);
+    if let Some(bias) = finish.row_bias {
+        line.iter_mut().for_each(|v| *v += bias[row]);
+    }
+    if let Some(bias) = finish.col_bias {
+        line.iter_mut().zip(&bias[col..]).for_each(|(v, b)| *v += b);
+    }
+}
+
 /// Applies the epilogue to `rows` × `cols` sums, with `pitch` elements from row to row, and stores
 /// them from (`row`, `col`) of the output on. The sums are overwritten.
 ///
@@ -75,27 +102,14 @@ pub(super) unsafe fn finish(
         // SAFETY: row `r` of the sums.
         let line = unsafe { std::slice::from_raw_parts_mut(sums.add(r * pitch), cols) };
         let offset = (row + r) as isize * out.row + col as isize * out.col;
-        if finish.scale != 1.0 {
-            line.iter_mut().for_each(|v| *v *= finish.scale);
-        }
-        if let Some(scales) = finish.row_scales {
-            line.iter_mut().for_each(|v| *v *= scales[row + r]);
-        }
-        if let Some(scales) = finish.col_scales {
-            line.iter_mut().zip(&scales[col..]).for_each(|(v, s)| *v *= s);
-        }
-        if let (true, Store::F32(base)) = (finish.accumulate, out.store) {
-            for (c, v) in line.iter_mut().enumerate() {
-                // SAFETY: an element of the output.
-                *v += unsafe { base.offset(offset + c as isize * out.col).read() };
+        apply(line, (row + r, col), finish, |line| {
+            if let (true, Store::F32(base)) = (finish.accumulate, out.store) {
+                for (c, v) in line.iter_mut().enumerate() {
+                    // SAFETY: an element of the output.
+                    *v += unsafe { base.offset(offset + c as isize * out.col).read() };
+                }
             }
-        }
-        if let Some(bias) = finish.row_bias {
-            line.iter_mut().for_each(|v| *v += bias[row + r]);
-        }
-        if let Some(bias) = finish.col_bias {
-            line.iter_mut().zip(&bias[col..]).for_each(|(v, b)| *v += b);
-        }
+        });
         match out.store {
             Store::F32(base) => {
                 if finish.round {

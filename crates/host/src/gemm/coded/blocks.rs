@@ -45,7 +45,8 @@ impl Kernel {
         std::iter::once(Kernel::Plain(bits)).chain(vectors.into_iter().flatten()).collect()
     }
 
-    fn bits(self) -> usize {
+    /// Bits of a code.
+    pub(super) fn bits(self) -> usize {
         match self {
             Kernel::Plain(bits) => bits,
             #[cfg(target_arch = "x86_64")]

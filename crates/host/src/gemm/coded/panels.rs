@@ -121,14 +121,20 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The panels of some blocks of the rows `lines`, each of `wide` lines, until `to` is full.
-    pub(super) fn panels(&self, bits: usize, lines: Range<usize>, blocks: Range<usize>, wide: usize, to: &mut [i32]) {
-        let groups = self.k / self.block;
+    /// The panels of some blocks of the rows `lines`, as wide as the kernel's, until `to` is full.
+    pub(super) fn panels(&self, kernel: Kernel, lines: Range<usize>, blocks: Range<usize>, to: &mut [i32]) {
+        let (groups, wide) = (self.k / self.block, wide(kernel));
         for (i, to) in to.chunks_exact_mut(blocks.len() * ROWS * wide).enumerate() {
             let first = lines.end.min(lines.start + i * wide);
             let lines = first..lines.end.min(first + wide);
-            match bits {
-                4 => vectorize!(self.widen::<4>(lines.clone(), blocks.start, wide, to)),
+            match (kernel, lines.len() == wide) {
+                // SAFETY: the kernels are made only where the processor supports them.
+                #[cfg(target_arch = "x86_64")]
+                (Kernel::Avx2(bits), true) => unsafe { x86::widen_avx2(self, bits, (lines.start, blocks.start), to) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                (Kernel::Vnni(bits), true) => unsafe { x86::widen_avx512(self, bits, (lines.start, blocks.start), to) },
+                _ if kernel.bits() == 4 => vectorize!(self.widen::<4>(lines.clone(), blocks.start, wide, to)),
                 _ => vectorize!(self.widen::<8>(lines.clone(), blocks.start, wide, to)),
             }
             for (block, to) in blocks.clone().zip(to.chunks_exact_mut(ROWS * wide)) {
@@ -143,6 +149,7 @@ impl Rows<'_> {
         }
     }
 
+    /// The pairs of some blocks of at most `wide` lines.
     #[inline(always)]
     fn widen<const BITS: usize>(&self, lines: Range<usize>, block: usize, wide: usize, to: &mut [i32]) {
         let (bytes, per_block) = (self.k * BITS / 8, CODED_BLOCK * BITS / 32);
@@ -250,7 +257,9 @@ fn halves(pair: i32) -> (i32, i32) {
 /// The tiles of `gemm::bfp`, of two vectors of columns.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{CODED_BLOCK, ROWS, TALL, Tile, WIDE};
+    use std::arch::x86_64::*;
+
+    use super::{CODED_BLOCK, PAIRS, ROWS, Rows, TALL, Tile, WIDE};
     use crate::gemm::bfp::{self, BlockSimd, add_blocks};
     use crate::gemm::vector::{Avx2, Avx512};
 
@@ -292,6 +301,158 @@ mod x86 {
                 for v in 0..VECTORS {
                     S::store(sums.add(i * WIDE + v * S::LANES), all[i][v]);
                 }
+            }
+        }
+    }
+
+    /// Writes the pairs of some blocks, from block `block` of line `line` on, to a whole panel.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn widen_avx2(rows: &Rows<'_>, bits: usize, (line, block): (usize, usize), to: &mut [i32]) {
+        // SAFETY: the caller guarantees the set.
+        unsafe {
+            match bits {
+                4 => widen::<Avx2, 4>(rows, (line, block), to),
+                _ => widen::<Avx2, 8>(rows, (line, block), to),
+            }
+        }
+    }
+
+    /// As [`widen_avx2`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    pub(super) unsafe fn widen_avx512(rows: &Rows<'_>, bits: usize, (line, block): (usize, usize), to: &mut [i32]) {
+        // SAFETY: the caller guarantees the set.
+        unsafe {
+            match bits {
+                4 => widen::<Avx512, 4>(rows, (line, block), to),
+                _ => widen::<Avx512, 8>(rows, (line, block), to),
+            }
+        }
+    }
+
+    /// Bytes of a line that are transposed together.
+    const PIECE: usize = 16;
+
+    /// # Safety
+    /// The processor supports the set.
+    #[inline(always)]
+    unsafe fn widen<S: WordSimd, const BITS: usize>(rows: &Rows<'_>, (line, block): (usize, usize), to: &mut [i32]) {
+        let (wide, per_word) = (VECTORS * S::LANES, 32 / BITS / 2);
+        let (bytes, of_block) = (rows.k * BITS / 8, CODED_BLOCK * BITS / 8);
+        let blocks = to.len() / (ROWS * wide);
+        assert!((block + blocks) * of_block <= bytes && rows.codes.len() >= (line + wide) * bytes);
+        for (b, to) in to.chunks_exact_mut(ROWS * wide).enumerate() {
+            for first in (0..wide).step_by(S::LANES) {
+                for at in (0..of_block).step_by(PIECE) {
+                    let from = (line + first) * bytes + (block + b) * of_block + at;
+                    let pair = at / 4 * per_word;
+                    debug_assert!(pair + 4 * per_word <= PAIRS);
+                    // SAFETY: so many blocks of so many lines were checked, a panel has a vector for
+                    // each pair, and the caller guarantees the set.
+                    unsafe {
+                        let mut to = to.as_mut_ptr().add(pair * wide + first);
+                        for words in S::words(rows.codes.as_ptr().add(from), bytes) {
+                            for p in 0..per_word {
+                                S::store_pairs(to, S::pair::<BITS>(words, p));
+                                to = to.wrapping_add(wide);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The operations on words of codes.
+    ///
+    /// # Safety
+    /// As of [`Simd`](crate::gemm::vector::Simd).
+    trait WordSimd: BlockSimd {
+        /// Vector `i` has word `i` of each line. The lines are `stride` bytes from each other.
+        unsafe fn words(from: *const u8, stride: usize) -> [Self::Integers; PIECE / 4];
+        /// Widens codes `2 · p` and `2 · p + 1` of each word to 16 bits.
+        unsafe fn pair<const BITS: usize>(words: Self::Integers, p: usize) -> Self::Integers;
+    }
+
+    impl WordSimd for Avx2 {
+        #[inline(always)]
+        unsafe fn words(from: *const u8, stride: usize) -> [__m256i; PIECE / 4] {
+            // SAFETY: the caller guarantees the lines and the set.
+            unsafe {
+                let mut lines = [_mm256_setzero_si256(); 4];
+                // No closures: without the instruction set, they would not be inlined.
+                for i in 0..4 {
+                    let low = _mm256_castsi128_si256(_mm_loadu_si128(from.add(i * stride).cast()));
+                    lines[i] = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(from.add((i + 4) * stride).cast()));
+                }
+                let [a, b, c, d] = lines;
+                let (low, high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+                let (more_low, more_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+                [
+                    _mm256_unpacklo_epi64(low, more_low),
+                    _mm256_unpackhi_epi64(low, more_low),
+                    _mm256_unpacklo_epi64(high, more_high),
+                    _mm256_unpackhi_epi64(high, more_high),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn pair<const BITS: usize>(words: __m256i, p: usize) -> __m256i {
+            // SAFETY: the caller guarantees the set.
+            unsafe {
+                // Each code moves to the top of its half.
+                let (low, high) = match (BITS, p) {
+                    (4, 0) => (_mm256_slli_epi32::<12>(words), _mm256_slli_epi32::<24>(words)),
+                    (4, 1) => (_mm256_slli_epi32::<4>(words), _mm256_slli_epi32::<16>(words)),
+                    (4, 2) => (_mm256_srli_epi32::<4>(words), _mm256_slli_epi32::<8>(words)),
+                    (4, _) => (_mm256_srli_epi32::<12>(words), words),
+                    (_, 0) => (_mm256_slli_epi32::<8>(words), _mm256_slli_epi32::<16>(words)),
+                    _ => (_mm256_srli_epi32::<8>(words), words),
+                };
+                let both = _mm256_blend_epi16::<0xAA>(low, high);
+                if BITS == 4 { _mm256_srai_epi16::<12>(both) } else { _mm256_srai_epi16::<8>(both) }
+            }
+        }
+    }
+
+    impl WordSimd for Avx512 {
+        #[inline(always)]
+        unsafe fn words(from: *const u8, stride: usize) -> [__m512i; PIECE / 4] {
+            // SAFETY: the caller guarantees the lines and the set.
+            unsafe {
+                let mut lines = [_mm512_setzero_si512(); 4];
+                for i in 0..4 {
+                    let first = _mm_loadu_si128(from.add(i * stride).cast());
+                    let mut all = _mm512_castsi128_si512(first);
+                    all = _mm512_inserti32x4::<1>(all, _mm_loadu_si128(from.add((i + 4) * stride).cast()));
+                    all = _mm512_inserti32x4::<2>(all, _mm_loadu_si128(from.add((i + 8) * stride).cast()));
+                    lines[i] = _mm512_inserti32x4::<3>(all, _mm_loadu_si128(from.add((i + 12) * stride).cast()));
+                }
+                let [a, b, c, d] = lines;
+                let (low, high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+                let (more_low, more_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+                [
+                    _mm512_unpacklo_epi64(low, more_low),
+                    _mm512_unpackhi_epi64(low, more_low),
+                    _mm512_unpacklo_epi64(high, more_high),
+                    _mm512_unpackhi_epi64(high, more_high),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn pair<const BITS: usize>(words: __m512i, p: usize) -> __m512i {
+            // SAFETY: the caller guarantees the set.
+            unsafe {
+                // Each code moves to the top of its half.
+                let (low, high) = match (BITS, p) {
+                    (4, 0) => (_mm512_slli_epi32::<12>(words), _mm512_slli_epi32::<24>(words)),
+                    (4, 1) => (_mm512_slli_epi32::<4>(words), _mm512_slli_epi32::<16>(words)),
+                    (4, 2) => (_mm512_srli_epi32::<4>(words), _mm512_slli_epi32::<8>(words)),
+                    (4, _) => (_mm512_srli_epi32::<12>(words), words),
+                    (_, 0) => (_mm512_slli_epi32::<8>(words), _mm512_slli_epi32::<16>(words)),
+                    _ => (_mm512_srli_epi32::<8>(words), words),
+                };
+                let both = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, high);
+                if BITS == 4 { _mm512_srai_epi16::<12>(both) } else { _mm512_srai_epi16::<8>(both) }
             }
         }
     }

@@ -132,7 +132,7 @@ fn sums_of_panels_are_near_exact_ones_and_the_same_by_every_kernel() {
         let codes = panels::Rows { codes: &random.codes, scales: &random.scales, block, k: cols };
         let by_panels = |kernel| {
             // SAFETY: `all` returns what the processor supports.
-            with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, bits, &codes) })
+            with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, &codes) })
         };
         let results: Vec<_> = blocks::Kernel::all(bits).into_iter().map(by_panels).collect();
         for other in &results[1..] {
@@ -171,7 +171,7 @@ fn sums_of_panels_do_not_depend_on_how_a_product_is_divided() {
         let whole: Vec<_> = blocks::Kernel::all(bits)
             .into_iter()
             // SAFETY: `all` returns what the processor supports.
-            .map(|kernel| with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, bits, &codes) }))
+            .map(|kernel| with_sums(&random, &x, m, |job| unsafe { job.panels_with(kernel, &codes) }))
             .collect();
         assert!(whole.iter().all(|other| *other == whole[0]));
         // The last rows and columns alone.
