@@ -2,8 +2,12 @@
 """Runs OpenAI's Python client against `ferrane serve` and checks what it reads.
 
   python3 -m venv venv && venv/bin/pip install openai
-  ferrane serve MODEL --port 8080 &
+  ferrane serve MODEL --device reference --port 8080 &
   venv/bin/python scripts/serve/openai_client.py http://127.0.0.1:8080/v1 [--key KEY]
+
+The model needs a chat template and a context of some 1500 tokens, which the descriptions of tools take. Replies to two requests with one
+seed are compared. On a device they may differ where two tokens are about equally likely, because what a slot already holds decides how its
+prompt is divided into windows, which round differently.
 """
 
 import argparse
