@@ -346,8 +346,8 @@ mod x86 {
                     let from = (line + first) * bytes + (block + b) * of_block + at;
                     let pair = at / 4 * per_word;
                     debug_assert!(pair + 4 * per_word <= PAIRS);
-                    // SAFETY: so many blocks of so many lines were checked, a panel has a vector for
-                    // each pair, and the caller guarantees the set.
+                    // SAFETY: so many blocks of so many lines were checked, a panel has a vector
+                    // for each pair, and the caller guarantees the set.
                     unsafe {
                         let mut to = to.as_mut_ptr().add(pair * wide + first);
                         for words in S::words(rows.codes.as_ptr().add(from), bytes) {

@@ -26,8 +26,8 @@ pub(super) unsafe fn run(job: &Job<'_>, bits: usize, rows: usize, stride: usize,
     // SAFETY: the caller guarantees it.
     unsafe {
         match (bits, rows) {
-            // Lines one by one are a single stream, which memory delivers fastest. Two rows take two
-            // short lines together, for which arithmetic takes longer than memory.
+            // Lines one by one are a single stream, which memory delivers fastest. Two rows take
+            // two short lines together, for which arithmetic takes longer than memory.
             (4, 1) => all::<4, 1, 1>(job, stride, sums),
             (_, 1) => all::<8, 1, 1>(job, stride, sums),
             (4, _) if job.k * bits / 8 >= LONG_LINE => all::<4, 2, 1>(job, stride, sums),
