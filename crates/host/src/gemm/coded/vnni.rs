@@ -150,8 +150,11 @@ unsafe fn add_chunk<const BITS: usize, const M: usize, const R: usize>(
 }
 
 /// The scales of the lanes of a chunk whose blocks have these scales.
+///
+/// # Safety
+/// The processor supports AVX-512.
 #[inline(always)]
-unsafe fn spread<const BITS: usize>(scales: __m128) -> __m512 {
+pub(super) unsafe fn spread<const BITS: usize>(scales: __m128) -> __m512 {
     // SAFETY: the caller guarantees the set.
     unsafe {
         let lanes = match BITS {

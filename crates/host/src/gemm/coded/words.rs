@@ -11,6 +11,7 @@ use std::arch::x86_64::*;
 use super::avx2::{scales, some_scales};
 use super::fixed::{CODED_BLOCK, Fixed, Job, LANES, codes_in_word};
 use super::limbs::VECTOR;
+use super::vnni;
 use crate::gemm::bfp::BlockSimd;
 use crate::gemm::skinny::write_sums;
 use crate::gemm::vector::{Avx2, Avx512};
@@ -104,13 +105,7 @@ impl CodeSimd for Avx512 {
     #[inline(always)]
     unsafe fn spread<const BITS: usize>(scales: __m128, _: usize) -> __m512 {
         // SAFETY: the caller guarantees the set.
-        unsafe {
-            let lanes = match BITS {
-                4 => _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
-                _ => _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-            };
-            _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(scales))
-        }
+        unsafe { vnni::spread::<BITS>(scales) }
     }
 }
 
