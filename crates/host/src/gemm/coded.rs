@@ -260,7 +260,7 @@ impl CodedProduct<'_> {
             let left: &[i32] = left;
             pool::try_for_each_range(n, WIDE, |strip| {
                 let sums = WIDE * tall.min(MOST_ROWS);
-                super::with_scratch([WIDE * L1_BLOCKS * ROWS, sums, sums], |[right, sums, turned]| {
+                super::with_scratch([WIDE * L1_BLOCKS * ROWS, sums, 0], |[right, sums, _]| {
                     let right: &mut [i32] = bytemuck::cast_slice_mut(right);
                     for (i, left) in left.chunks(MOST_ROWS * blocks * ROWS).enumerate() {
                         let first = i * MOST_ROWS;
@@ -274,7 +274,7 @@ impl CodedProduct<'_> {
                             panels::multiply(kernel, (left, blocks), (right, some), sums);
                         }
                         // SAFETY: these columns of the output belong to this task.
-                        unsafe { self.finish_strip((first, count), strip.clone(), sums, turned) };
+                        unsafe { self.finish_strip((first, count), strip.clone(), sums) };
                     }
                 })
             })?;
@@ -282,46 +282,26 @@ impl CodedProduct<'_> {
         })?
     }
 
-    /// Stores some rows of some columns of the result, whose sums are rows of [`panels::WIDE`],
-    /// with room for their columns.
+    /// Stores some rows of some columns of the result, whose sums are rows of [`panels::WIDE`].
     ///
     /// # Safety
     /// As [`finish`].
-    unsafe fn finish_strip(
-        &self,
-        (row, rows): (usize, usize),
-        strip: Range<usize>,
-        sums: &mut [f32],
-        turned: &mut [f32],
-    ) {
-        let tall = rows.next_multiple_of(panels::TALL);
+    unsafe fn finish_strip(&self, (row, rows): (usize, usize), strip: Range<usize>, sums: &mut [f32]) {
         let (first, count, pitch) = (strip.start, strip.len(), panels::WIDE);
-        if self.out.row != 1 {
-            // SAFETY: the caller guarantees it.
-            unsafe { finish(sums.as_mut_ptr(), pitch, (rows, count), (row, first), self.out, &self.finish) };
-            return;
-        }
-        if let Store::F16(base) = self.out.store
-            && self.out.col >= rows as isize
-        {
-            let lines = sums.chunks_exact_mut(pitch).take(rows).enumerate();
-            lines.for_each(|(r, line)| apply(&mut line[..count], (row + r, first), &self.finish, |_| ()));
-            let (col, at) = (self.out.col as usize, first as isize * self.out.col + row as isize);
-            // SAFETY: columns of the output that belong to this task, and what lies between them in
-            // the same exclusive borrow.
-            let to = unsafe { std::slice::from_raw_parts_mut(base.offset(at), (count - 1) * col + rows) };
-            convert::f32_to_f16_transposed(sums, pitch, to, col, rows, count);
-            return;
-        }
-        // Columns are contiguous: as the rows of the transposed product.
-        crate::vectorize!(for (r, sums) in sums.chunks_exact(pitch).enumerate() {
-            for c in 0..pitch {
-                turned[c * tall + r] = sums[c];
+        match self.out.store {
+            // Columns are contiguous.
+            Store::F16(base) if self.out.row == 1 && self.out.col >= rows as isize => {
+                let lines = sums.chunks_exact_mut(pitch).take(rows).enumerate();
+                lines.for_each(|(r, line)| apply(&mut line[..count], (row + r, first), &self.finish, |_| ()));
+                let (col, at) = (self.out.col as usize, first as isize * self.out.col + row as isize);
+                // SAFETY: columns of the output that belong to this task, and what lies between
+                // them in the same exclusive borrow.
+                let to = unsafe { std::slice::from_raw_parts_mut(base.offset(at), (count - 1) * col + rows) };
+                convert::f32_to_f16_transposed(sums, pitch, to, col, rows, count);
             }
-        });
-        let out = StridedOutput { store: self.out.store, row: self.out.col, col: 1 };
-        // SAFETY: the caller guarantees it.
-        unsafe { finish(turned.as_mut_ptr(), tall, (count, rows), (first, row), out, &self.finish.t()) };
+            // SAFETY: the caller guarantees it.
+            _ => unsafe { finish(sums.as_mut_ptr(), pitch, (rows, count), (row, first), self.out, &self.finish) },
+        }
     }
 
     /// As [`CodedProduct::blocks`], with one kernel.

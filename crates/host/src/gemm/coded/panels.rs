@@ -254,7 +254,8 @@ fn halves(pair: i32) -> (i32, i32) {
     ((pair << 16) >> 16, pair >> 16)
 }
 
-/// The tiles of `gemm::bfp`, of two vectors of columns.
+/// Panels of two vectors of columns: codes are widened in registers, and the tiles of `gemm::bfp`
+/// multiply them.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -379,7 +380,7 @@ mod x86 {
             // SAFETY: the caller guarantees the lines and the set.
             unsafe {
                 let mut lines = [_mm256_setzero_si256(); 4];
-                // No closures: without the instruction set, they would not be inlined.
+                // A loop: `map` of arrays is a function without the set, which is not inlined.
                 for i in 0..4 {
                     let low = _mm256_castsi128_si256(_mm_loadu_si128(from.add(i * stride).cast()));
                     lines[i] = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(from.add((i + 4) * stride).cast()));

@@ -317,6 +317,10 @@ fn an_output_of_columns_with_a_bias() {
                 assert_eq!(out[c * m + i], f16::from_f32(plain[i * n + c] + bias[c]));
             }
         }
+        let mut wide_out = vec![0.0; n * m];
+        let to = Output::F32(ViewMut::row_major(&mut wide_out, n, m).unwrap().t());
+        gemm_coded(lhs.t(), random.matrix(), to, epilogue, CodedSums::Blocks).unwrap();
+        assert!(wide_out.iter().zip(&out).all(|(wide, half)| *wide == half.to_f32()));
     }
 }
 
