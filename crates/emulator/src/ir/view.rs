@@ -196,6 +196,25 @@ impl View {
         self.buffer == other.buffer && a.0.max(b.0) < a.1.min(b.1)
     }
 
+    /// True if the two certainly have no element in common: they do not overlap, or are images of
+    /// different channels of one channels-last image.
+    pub(crate) fn is_apart_from(&self, other: &View) -> bool {
+        let channels = |view: &View| {
+            let count = *view.shape.get(1)?;
+            let axes = || (0..view.shape.len()).filter(|&axis| axis != 1 && view.shape[axis] > 1);
+            let pitch = axes().map(|axis| view.strides[axis]).min().filter(|&pitch| pitch > 0)? as usize;
+            let first = view.offset % pitch;
+            let even = axes().all(|axis| view.strides[axis] as usize % pitch == 0);
+            let neighbors = matches!(view.stride(1), 0 | 1) && first + count <= pitch;
+            (even && neighbors).then_some((pitch, first..first + count))
+        };
+        !self.overlaps(other)
+            || match (channels(self), channels(other)) {
+                (Some((a, one)), Some((b, two))) => a == b && (one.end <= two.start || two.end <= one.start),
+                _ => false,
+            }
+    }
+
     /// The range of elements that the view touches, from the first to one past the last, counted
     /// from the buffer's start. Empty views touch `(0, 0)`.
     pub(crate) fn span(&self) -> (usize, usize) {
@@ -260,5 +279,21 @@ mod tests {
         let view = View::dense(0, Storage::F32, &[2, 5]).sliced(1, 4, -2, 3);
         assert_eq!((view.offset, view.span()), (4, (0, 10)));
         assert!(is_dense(&[3, 1, 4], &[1, 77, 3]) && !is_dense(&[3, 4], &[1, 4]));
+    }
+
+    #[test]
+    fn channels_of_one_image_are_apart() {
+        let all = View { strides: vec![120, 1, 24, 8], ..View::dense(0, Storage::F16, &[2, 8, 5, 3]) };
+        let part = |first, count| all.sliced(1, first, 1, count);
+        assert!(part(0, 5).overlaps(&part(5, 3)) && part(0, 5).is_apart_from(&part(5, 3)));
+        assert!(!part(0, 5).is_apart_from(&part(4, 4)) && !part(0, 5).is_apart_from(&all));
+        assert!(View { buffer: 1, ..all.clone() }.is_apart_from(&all));
+        // Not of another pitch, and not if channels are in each other's positions.
+        let other = View { strides: vec![105, 1, 21, 7], ..part(5, 2) };
+        assert!(!part(0, 5).is_apart_from(&other));
+        let beyond = View { offset: 6, ..part(0, 5) };
+        assert!(!part(2, 1).is_apart_from(&beyond));
+        let scalar = View { shape: vec![], strides: vec![], ..all.clone() };
+        assert!(!scalar.is_apart_from(&all));
     }
 }

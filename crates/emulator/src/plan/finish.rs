@@ -115,8 +115,8 @@ fn matches<'s>(conv: &Step, between: impl IntoIterator<Item = &'s Step>, group: 
     let reads = || group.reads.iter();
     // What lies between does not touch what the group reads or writes.
     let apart = between.into_iter().all(|step| {
-        let writes = |view: &View| step.writes.iter().any(|w| w.buffer == view.buffer);
-        let touches = |view: &View| writes(view) || step.reads.iter().any(|r| r.buffer == view.buffer);
+        let writes = |view: &View| step.writes.iter().any(|w| !w.is_apart_from(view));
+        let touches = |view: &View| writes(view) || step.reads.iter().any(|r| !r.is_apart_from(view));
         !touches(to) && !reads().any(writes)
     });
     let unread = conv.reads.iter().all(|r| !r.overlaps(to));

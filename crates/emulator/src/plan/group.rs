@@ -9,7 +9,7 @@ use ferrane_mil::ValueId;
 use super::build::Lowering;
 use super::fused;
 use super::member::{Member, MemberOperand, MemberSource, Open};
-use super::pairs;
+use super::{near, pairs};
 use crate::ir::{Elementwise, Group, Instruction, MAX_READS, MAX_WRITES, Nest, Reg, StepKind, Storage, View};
 
 impl Lowering<'_> {
@@ -53,6 +53,12 @@ impl Lowering<'_> {
             });
         }
         let mut home = home(&self.open);
+        if let Some(g) = home
+            && self.begins_finish(&self.open[g], &sources)
+        {
+            self.flush(g)?;
+            home = None;
+        }
         if let Some(g) = home {
             let group = &self.open[g];
             let new = sources.iter().flatten().filter(|v| !group.externals.contains(v)).count();
@@ -81,6 +87,22 @@ impl Lowering<'_> {
         group.members.push(Member { value, op, from, arity: sources.len(), round });
         group.label = self.label.clone();
         Ok(())
+    }
+
+    /// True if an op that has nothing in common with an open group reads the results of a
+    /// convolution. Each group can finish the results of its own convolution (`finish`), but one
+    /// group of both cannot.
+    fn begins_finish(&self, open: &Open, sources: &[std::result::Result<View, MemberSource>]) -> bool {
+        let tied = |source: &std::result::Result<View, MemberSource>| match source {
+            Ok(view) => open.externals.contains(view),
+            Err(source) => matches!(source, MemberSource::Member(_)),
+        };
+        let convolved = |view: &View| {
+            let near = self.steps.iter().rev().take(near::DISTANCE);
+            let mut writers = near.filter(|step| matches!(step.kind, StepKind::PackedConv(_)));
+            writers.any(|step| step.writes.contains(view))
+        };
+        self.policy.fuses && !sources.iter().any(tied) && sources.iter().flatten().any(convolved)
     }
 
     /// The bits of a constant that has one element.

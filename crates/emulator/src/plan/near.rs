@@ -3,7 +3,7 @@
 use crate::ir::{Buffer, MemorySpace, Step};
 
 /// The most steps between the two.
-const DISTANCE: usize = 4;
+pub(super) const DISTANCE: usize = 4;
 
 /// The step whose place the fused one takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
