@@ -23,7 +23,7 @@ use crate::gemm::{GemmError, Load, Results, Store, View};
 use first::First;
 use last::Last;
 
-pub use crate::gemm::{Gate, Pixels, PointStep};
+pub use crate::gemm::{Gate, Pixels, PointStep, Prologue};
 pub use pair::{Stage, run_pair};
 pub use pooling::{PoolFunction, Pooling};
 pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};
@@ -100,10 +100,10 @@ impl Conv {
         }
     }
 
-    /// True if images may have [scales](Image::scales): if the filter has one tap and images have
-    /// their channels last.
-    pub fn scales(&self) -> bool {
-        matches!(&self.form, ConvForm::Last(last) if last.scales())
+    /// True if images may have a [prologue](Image::prologue): if the filter has one tap and images
+    /// have their channels last.
+    pub fn takes_prologue(&self) -> bool {
+        matches!(&self.form, ConvForm::Last(last) if last.takes_prologue())
     }
 
     /// True if the channels of an image need not be neighbors.
@@ -130,7 +130,8 @@ impl Conv {
         self.check(weights, &epilogue)?;
         out.check(self.shape.outputs, places)?;
         image.check(self.shape.channels, &self.shape.input)?;
-        if image.scales.is_some_and(|scales| !self.scales() || scales.len() != self.shape.channels) {
+        let channels = self.shape.channels;
+        if image.prologue.is_some_and(|prologue| !self.takes_prologue() || !prologue.fits(channels)) {
             return Err(GemmError::Layout);
         }
         let work = self.packed_len().saturating_mul(places);

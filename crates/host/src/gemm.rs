@@ -72,6 +72,7 @@ pub use error::GemmError;
 pub(crate) use finish::Store;
 use finish::{Finish, StridedOutput};
 pub(crate) use fir::fir;
+pub use gather::Prologue;
 pub(crate) use gather::{Gather, TapRun};
 use isa::Kernels;
 pub(crate) use planar::{PLANAR_STEPS, Planar};

@@ -28,7 +28,8 @@ pub(crate) use nest::Nest;
 pub(crate) use policy::Policy;
 pub(crate) use step::{MAX_READS, MAX_WRITES, Step, StepKind};
 pub(crate) use structured::{
-    Addend, Along, Conv, Finish, Matmul, Norm, NormForm, PackedConv, Pool, PoolForm, Reduce, Reduction, Window,
+    Addend, Along, Conv, Finish, Matmul, Norm, NormForm, PackedConv, Pool, PoolForm, Prologue, Reduce, Reduction,
+    Window,
 };
 pub(crate) use tensor_op::{TensorOpStep, TensorOperand};
 pub(crate) use view::{Storage, View, is_dense, reshape_strides, row_major};

@@ -102,15 +102,23 @@ pub(crate) struct PackedConv {
     pub bias: bool,
     pub round: bool,
     pub layout: conv::Layout,
-    /// Which of the step's reads the channels of x are multiplied by first, if any: shape
-    /// `[N, C, 1, …]`.
-    pub scales: Option<usize>,
+    /// What is done to the elements of x first, if anything.
+    pub prologue: Option<Prologue>,
     /// What is done to each result in registers.
     pub steps: Vec<conv::PointStep>,
     /// The image that one of these steps adds, if any.
     pub addend: Option<Addend>,
     /// An element-wise group that is applied to the results in place, piece by piece.
     pub finish: Option<Box<Finish>>,
+}
+
+/// Steps before a convolution: `x · scale + shift`, then perhaps ReLU. Numbers are those of the
+/// step's reads, of shape `[N, C, 1, …]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prologue {
+    pub scales: usize,
+    pub shifts: Option<usize>,
+    pub relu: bool,
 }
 
 /// A channels-last image that is added to the results of a convolution.

@@ -26,7 +26,7 @@ pub(super) fn fuse(policy: Policy<'_>, steps: Vec<Step>, buffers: &[Buffer<'_>])
 fn joined(first: &Step, second: &Step) -> Option<Step> {
     let (StepKind::PackedConv(one), StepKind::PackedConv(two)) = (&first.kind, &second.kind) else { return None };
     let (between, to) = (&first.writes[0], &second.writes[0]);
-    let plain = |conv: &PackedConv| conv.scales.is_none() && conv.addend.is_none() && conv.finish.is_none();
+    let plain = |conv: &PackedConv| conv.prologue.is_none() && conv.addend.is_none() && conv.finish.is_none();
     let others = &second.reads[1..];
     // Results are written while the image of the first is still read.
     let apart = others.iter().all(|r| r.buffer != between.buffer) && first.reads.iter().all(|r| !r.overlaps(to));

@@ -162,7 +162,7 @@ impl<'a> Lowering<'a> {
             bias: has_bias,
             round: self.policy.rounds(self.dtype(op.outputs[0])?),
             layout: conv::Layout::ChannelsFirst,
-            scales: None,
+            prologue: None,
             steps: Vec::new(),
             addend: None,
             finish: None,

@@ -32,7 +32,7 @@ mod ops;
 mod pairs;
 mod pool;
 mod ports;
-mod scale;
+mod prologue;
 mod scores;
 mod state;
 mod tensor_op;
@@ -70,7 +70,7 @@ pub(crate) fn lower<'a>(
     policy: Policy<'a>,
 ) -> Result<LoweredPlan<'a>> {
     let Lowered { mut buffers, steps, initial } = Lowering::new(function, weights, policy)?.run(ports)?;
-    let steps = scale::fuse(policy, steps, &buffers);
+    let steps = prologue::fuse(policy, steps, &buffers);
     let steps = finish::fuse(policy, steps, &buffers);
     let steps = bottleneck::fuse(policy, steps, &buffers);
     let steps = chain::fuse(policy, steps, &buffers);

@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 use ferrane_host::conv;
 
-use crate::ir::{Addend, Finish, MAX_READS, PackedConv, Pool, PoolForm, Step, View};
+use crate::ir::{Addend, Finish, MAX_READS, PackedConv, Pool, PoolForm, Prologue, Step, View};
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) fn packed_conv(
     let [mut write, ..] = writes;
     let (weights, bias) = weights_and_bias(packed, reads, 1)?;
     let tasks = scratch::Tasks::default();
-    let mut one_image = |i: usize, scales: Option<&mut [f32]>| {
+    let mut one_image = |i: usize, channel_values: &mut [f32]| {
         let finish = packed.finish.as_deref().map(|f| Finishing::new(f, reads, bases, i));
         let finish = finish
             .as_ref()
@@ -40,17 +40,20 @@ pub(crate) fn packed_conv(
         };
         let epilogue = conv::ConvEpilogue { bias, round: packed.round, steps: &packed.steps, addend, finish };
         let mut image = image(x, i, &reads[0], bases[0])?;
-        if let (Some(to), Some(at)) = (scales, packed.scales) {
-            channels(&step.reads[at], i, &reads[at], bases[at], to)?;
-            image.scales = Some(to);
+        if let Some(Prologue { scales, shifts, relu }) = packed.prologue {
+            let (factors, terms) = channel_values.split_at_mut(x.shape[1]);
+            let read = |at: usize, to: &mut [f32]| channels(&step.reads[at], i, &reads[at], bases[at], to);
+            read(scales, factors)?;
+            shifts.map_or(Ok(()), |at| read(at, terms))?;
+            image.prologue = Some(conv::Prologue { scales: factors, shifts: shifts.map(|_| &*terms), relu });
         }
         let to = image_mut(out, i, &mut write, packed.layout)?;
         packed.conv.run(image, weights, to, epilogue).map_err(|e| failed(step, &e))
     };
     for i in 0..x.shape[0] {
-        match packed.scales {
-            Some(_) => scratch::with(x.shape[1], |scales| one_image(i, Some(scales)))??,
-            None => one_image(i, None)?,
+        match packed.prologue {
+            Some(_) => scratch::with(2 * x.shape[1], |values| one_image(i, values))??,
+            None => one_image(i, &mut [])?,
         }
     }
     tasks.end()
@@ -101,7 +104,7 @@ fn channels(x: &View, i: usize, slice: &Slice<'_>, base: usize, to: &mut [f32]) 
         *to = match slice {
             Slice::F16(s) => s[at(channel)].to_f32(),
             Slice::F32(s) => s[at(channel)],
-            _ => return Err(broken("scales are not floats")),
+            _ => return Err(broken("values of channels are not floats")),
         };
     }
     Ok(())
@@ -165,7 +168,7 @@ pub(crate) fn pool(
 fn image<'a>(x: &'a View, i: usize, slice: &Slice<'a>, base: usize) -> Result<conv::Image<'a>> {
     let pixels = pixels(slice)?;
     let origin = base.wrapping_add_signed(i as isize * x.strides[0]);
-    Ok(conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..], scales: None })
+    Ok(conv::Image { pixels, origin, channel: x.strides[1], strides: &x.strides[2..], prologue: None })
 }
 
 fn pixels<'a>(slice: &Slice<'a>) -> Result<conv::Pixels<'a>> {

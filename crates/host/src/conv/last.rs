@@ -265,8 +265,8 @@ impl Last {
         image.channel == 1 || self.planes.is_some() || self.channels * self.groups == 1
     }
 
-    /// True if pixels may be scaled when they are gathered.
-    pub(super) fn scales(&self) -> bool {
+    /// True if pixels may be changed when they are gathered.
+    pub(super) fn takes_prologue(&self) -> bool {
         self.taps.len() == 1 && !self.is_depthwise() && self.winograd.is_none()
     }
 
@@ -275,8 +275,8 @@ impl Last {
     /// # Safety
     /// The elements of the image are in its memory and its channels are neighbors, the weights are
     /// packed, and the results, a pixel of all channels for each position, are writable and nothing
-    /// else accesses them. If a step adds an addend, it has an element for each result; scales, if
-    /// any, have one for each channel.
+    /// else accesses them. If a step adds an addend, it has an element for each result; a
+    /// prologue has values for each channel.
     pub(super) unsafe fn run(
         &self,
         image: &Image<'_>,
@@ -424,7 +424,7 @@ impl Last {
                     steps: self.steps,
                     pad: self.pad,
                     runs,
-                    scales: image.scales,
+                    prologue: image.prologue,
                 };
                 for (line, first) in lines() {
                     // SAFETY: the caller guarantees it; pixels of several taps have no gaps

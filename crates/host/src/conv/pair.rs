@@ -58,7 +58,7 @@ pub fn run_pair([one, two]: [Stage<'_>; 2], image: Image<'_>, out: ImageMut<'_>)
     two.conv.check(two.weights, &two.epilogue)?;
     image.check(one.conv.shape.channels, &one.conv.shape.input)?;
     out.check(two.conv.shape.outputs, second.places())?;
-    let plain = one.epilogue.addend.is_none() && one.epilogue.finish.is_none() && image.scales.is_none();
+    let plain = one.epilogue.addend.is_none() && one.epilogue.finish.is_none() && image.prologue.is_none();
     let Layout::ChannelsLast(pitch) = out.layout else { return Err(GemmError::Layout) };
     if !plain || !first.takes(&image) || !first.pairs_with(second) {
         return Err(GemmError::Layout);
@@ -197,7 +197,7 @@ impl Pair<'_> {
         let strides = &[0, line as isize, self.pitch as isize];
         // Where row 0 would be.
         let origin = 0usize.wrapping_sub(low * line);
-        let image = Image { pixels: Pixels::F32(buffer), origin, channel: 1, strides, scales: None };
+        let image = Image { pixels: Pixels::F32(buffer), origin, channel: 1, strides, prologue: None };
         // SAFETY: the rows under the filter are in the buffer; the caller guarantees the rest.
         unsafe { second.pixel_rows(&image, Some(self.weights[1]), self.out, self.finish, band) };
         Ok(())

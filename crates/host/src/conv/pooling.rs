@@ -370,7 +370,7 @@ mod tests {
             strides[a - 1] = strides[a] * shape.input[a] as isize;
         }
         let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&x) };
-        let image = Image { pixels, origin: 0, channel: volume as isize, strides: &strides, scales: None };
+        let image = Image { pixels, origin: 0, channel: volume as isize, strides: &strides, prologue: None };
         let pooling = Pooling::new(shape.clone(), function.clone()).expect("a shape that fits");
         let mut found = vec![f32::NAN; shape.channels * places];
         pooling.run(image, first(PixelsMut::F32(&mut found)), false).unwrap();
@@ -389,7 +389,7 @@ mod tests {
         let halves: Vec<f16> = x_last.iter().map(|v| f16::from_f32(*v)).collect();
         let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&x_last) };
         let strides: Vec<isize> = strides.iter().map(|s| s * pitch as isize).collect();
-        let image = Image { pixels, origin: 0, channel: 1, strides: &strides, scales: None };
+        let image = Image { pixels, origin: 0, channel: 1, strides: &strides, prologue: None };
         let layout = Layout::ChannelsLast(shape.channels);
         let mut last = vec![f32::NAN; shape.channels * places];
         pooling.run(image, ImageMut { pixels: PixelsMut::F32(&mut last), layout }, false).unwrap();
@@ -498,7 +498,7 @@ mod tests {
         assert!(new(shape.clone(), PoolFunction::MeanWithPadding(vec![4])).is_none());
         let pooling = new(shape, PoolFunction::Mean).unwrap();
         let (x, mut out) = (vec![1.0f32; 32], vec![0.0f32; 8]);
-        let image = |x, origin| Image { pixels: Pixels::F32(x), origin, channel: 16, strides: &[4, 1], scales: None };
+        let image = |x, origin| Image { pixels: Pixels::F32(x), origin, channel: 16, strides: &[4, 1], prologue: None };
         assert!(pooling.run(image(&x, 0), first(PixelsMut::F32(&mut out)), false).is_ok());
         assert!(pooling.run(image(&x, 1), first(PixelsMut::F32(&mut out)), false).is_err());
         assert!(pooling.run(image(&x[1..], 0), first(PixelsMut::F32(&mut out)), false).is_err());

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use crate::gemm::{GemmError, Operand, Pixels, PointStep, View};
+use crate::gemm::{GemmError, Operand, Pixels, PointStep, Prologue, View};
 
 /// The shape of a convolution over one to three spatial axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,9 @@ pub struct Image<'a> {
     pub channel: isize,
     /// Elements from one position to the next along each spatial axis.
     pub strides: &'a [isize],
-    /// What each channel is multiplied by before it is used, rounded to fp16 if the elements are.
-    /// Only for convolutions that [scale](super::Conv::scales) their input.
-    pub scales: Option<&'a [f32]>,
+    /// What is done to each element before it is used. Only for convolutions that
+    /// [take one](super::Conv::takes_prologue).
+    pub prologue: Option<Prologue<'a>>,
 }
 
 impl Image<'_> {

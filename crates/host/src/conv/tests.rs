@@ -106,7 +106,7 @@ fn compare(
     }
     let pixels = if half { Pixels::F16(&halves) } else { Pixels::F32(&spread) };
     let channel = if from_last { 1 } else { pitch as isize };
-    let image = Image { pixels, origin: 0, channel, strides: &strides, scales: None };
+    let image = Image { pixels, origin: 0, channel, strides: &strides, prologue: None };
     let epilogue = ConvEpilogue { bias: Some(bias), round: half, ..ConvEpilogue::default() };
     let width = if last { shape.outputs + gap } else { places };
     let layout = if last { Layout::ChannelsLast(width) } else { Layout::ChannelsFirst };
@@ -254,7 +254,7 @@ fn a_tap_that_sees_only_padding_still_multiplies_infinity_by_zero() {
         let conv = Conv::new(shape.clone(), finite).unwrap();
         let mut packed = vec![0.0; conv.packed_len()];
         conv.pack(Weights::F32(&weights), &mut packed).unwrap();
-        let image = Image { pixels: Pixels::F32(&[1.0, 2.0]), origin: 0, channel: 2, strides: &[1], scales: None };
+        let image = Image { pixels: Pixels::F32(&[1.0, 2.0]), origin: 0, channel: 2, strides: &[1], prologue: None };
         conv.run(image, &packed, first(&mut sums), ConvEpilogue::default()).unwrap();
         assert_eq!(sums.iter().any(|v| v.is_nan()), nan);
     }
@@ -283,8 +283,13 @@ fn what_is_not_finite_reaches_only_the_results_that_see_it() {
         let mut x = values(32 * side * side, 2);
         x[(9 * side + 13) * 32 + 5] = special;
         let mut found = vec![0.0; 48 * side * side];
-        let image =
-            Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[side as isize * 32, 32], scales: None };
+        let image = Image {
+            pixels: Pixels::F32(&x),
+            origin: 0,
+            channel: 1,
+            strides: &[side as isize * 32, 32],
+            prologue: None,
+        };
         let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(48) };
         conv.run(image, &packed, out, ConvEpilogue::default()).unwrap();
         for (i, v) in found.iter().enumerate() {
@@ -317,7 +322,7 @@ fn results_are_finished_once() {
         conv.pack(Weights::F32(&values(outputs * channels / shape.groups * taps, 1)), &mut packed).unwrap();
         let x = values(channels * size * size, 2);
         let strides = [(size * channels) as isize, channels as isize];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, prologue: None };
         let pitch = outputs + 3;
         let run = |finish| {
             let mut out = vec![7.0f32; size * size * pitch];
@@ -407,7 +412,7 @@ fn addends_are_added_to_their_results() {
         conv.pack(Weights::F32(&values(shape.outputs * channels * shape.kernel[0].pow(2), 1)), &mut packed).unwrap();
         let (x, other) = (values(channels * shape.input[0].pow(2), 2), values(places * shape.outputs, 3));
         let strides = [(shape.input[0] * channels) as isize, channels as isize];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, prologue: None };
         let steps = [PointStep::PlusAddend];
         let run = |addend: &[f32], out: &mut [f32]| {
             let addend = Some(Addend { pixels: Pixels::F32(addend), origin: 0, pitch: shape.outputs });
@@ -482,7 +487,7 @@ fn steps_do_what_they_say() {
         cases.iter().flat_map(|case| [(case, Pixels::F32(&others)), (case, Pixels::F16(&halves))])
     {
         let mut found = vec![7.0; x.len()];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[40], scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[40], prologue: None };
         let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(40) };
         let addend = Some(Addend { pixels, origin: 2, pitch: 43 });
         conv.run(image, &packed, out, ConvEpilogue { steps, addend, ..ConvEpilogue::default() }).unwrap();
@@ -518,7 +523,7 @@ fn functions_of_steps_have_the_bits_of_the_portable_ones() {
         [(PointStep::Sigmoid, crate::simd::sigmoid), (PointStep::Gelu, crate::simd::gelu)];
     for (step, function) in functions {
         let mut found = vec![7.0; x.len()];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[16], scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &[16], prologue: None };
         let out = ImageMut { pixels: PixelsMut::F32(&mut found), layout: Layout::ChannelsLast(16) };
         conv.run(image, &packed, out, ConvEpilogue { steps: &[step], ..ConvEpilogue::default() }).unwrap();
         for (x, found) in x.iter().zip(&found) {
@@ -530,9 +535,9 @@ fn functions_of_steps_have_the_bits_of_the_portable_ones() {
     }
 }
 
-/// Scales are applied to the pixels, and rounded as these are; padding stays zero.
+/// A prologue is applied to the pixels, and rounded as these are; padding stays zero.
 #[test]
-fn scaled_pixels_are_products_of_the_scales() {
+fn prologues_change_the_pixels() {
     for shape in [
         flat(24, 40, 1, 9, [1, 1, 1, 0]),
         flat(700, 33, 1, 5, [1, 1, 1, 0]),
@@ -541,27 +546,42 @@ fn scaled_pixels_are_products_of_the_scales() {
         flat(1, 3, 1, 4, [1, 1, 1, 0]),
     ] {
         let conv = Conv::channels_last(shape.clone(), true).unwrap();
-        assert!(conv.scales());
+        assert!(conv.takes_prologue());
         let (channels, size) = (shape.channels, shape.input[0]);
         let mut packed = vec![0.0; conv.packed_len()];
         conv.pack(Weights::F32(&values(shape.outputs * channels / shape.groups, 1)), &mut packed).unwrap();
-        let (x, scales) = (values(channels * size * size, 2), values(channels, 3));
+        let x = values(channels * size * size, 2);
+        let (scales, shifts) = (&values(channels, 3)[..], &values(channels, 4)[..]);
         let halves: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
-        let products: Vec<f32> = x.iter().enumerate().map(|(i, v)| v * scales[i % channels]).collect();
-        let half_products: Vec<f16> = products.iter().map(|v| f16::from_f32(*v)).collect();
         let strides = [(size * channels) as isize, channels as isize];
-        let run = |pixels: Pixels<'_>, scales: Option<&[f32]>| {
+        let run = |pixels: Pixels<'_>, prologue: Option<Prologue<'_>>| {
             let mut out = vec![7.0f32; shape.output[0] * shape.output[1] * shape.outputs];
-            let image = Image { pixels, origin: 0, channel: 1, strides: &strides, scales };
+            let image = Image { pixels, origin: 0, channel: 1, strides: &strides, prologue };
             let to = ImageMut { pixels: PixelsMut::F32(&mut out), layout: Layout::ChannelsLast(shape.outputs) };
             conv.run(image, &packed, to, ConvEpilogue::default()).map(|()| out)
         };
-        let same = |a: Pixels<'_>, b: Pixels<'_>| assert_eq!(run(a, Some(&scales)).unwrap(), run(b, None).unwrap());
-        same(Pixels::F32(&x), Pixels::F32(&products));
-        same(Pixels::F16(&halves), Pixels::F16(&half_products));
-        assert!(run(Pixels::F32(&x), Some(&scales[1..])).is_err());
+        for (shifts, relu) in [(None, false), (None, true), (Some(shifts), false), (Some(shifts), true)] {
+            let prologue = Prologue { scales, shifts, relu };
+            let affine = |(i, v): (usize, f32)| {
+                let scaled = v * scales[i % channels];
+                shifts.map_or(scaled, |shifts| scaled + shifts[i % channels])
+            };
+            let bounded = |v: f32| if relu && v < 0.0 { 0.0 } else { v };
+            let changed: Vec<f32> = x.iter().copied().enumerate().map(affine).map(bounded).collect();
+            let rounded = |v: f32| f16::from_f32(bounded(f16::from_f32(v).to_f32()));
+            let half: Vec<f16> = halves.iter().map(|v| v.to_f32()).enumerate().map(affine).map(rounded).collect();
+            let same = |a: Pixels<'_>, b: Pixels<'_>| {
+                assert_eq!(run(a, Some(prologue)).unwrap(), run(b, None).unwrap(), "{prologue:?}");
+            };
+            same(Pixels::F32(&x), Pixels::F32(&changed));
+            same(Pixels::F16(&halves), Pixels::F16(&half));
+        }
+        let short = Prologue { scales: &scales[1..], shifts: None, relu: false };
+        assert!(run(Pixels::F32(&x), Some(short)).is_err());
+        let short = Prologue { scales, shifts: Some(&shifts[1..]), relu: false };
+        assert!(run(Pixels::F32(&x), Some(short)).is_err());
     }
-    assert!(!Conv::channels_last(flat(24, 40, 1, 9, [3, 1, 1, 1]), true).unwrap().scales());
+    assert!(!Conv::channels_last(flat(24, 40, 1, 9, [3, 1, 1, 1]), true).unwrap().takes_prologue());
 }
 
 #[test]
@@ -581,7 +601,7 @@ fn memory_that_does_not_fit_is_refused() {
     let packed = vec![0.0; conv.packed_len()];
     let (x, mut out) = (vec![0.0f32; 32], vec![0.0f32; 16]);
     let run = |x: &[f32], origin, channel, strides: &[isize], packed: &[f32], out: &mut [f32]| {
-        let image = Image { pixels: Pixels::F32(x), origin, channel, strides, scales: None };
+        let image = Image { pixels: Pixels::F32(x), origin, channel, strides, prologue: None };
         conv.run(image, packed, first(out), ConvEpilogue::default())
     };
     assert!(run(&x, 0, 16, &[4, 1], &packed, &mut out).is_ok());
@@ -594,7 +614,7 @@ fn memory_that_does_not_fit_is_refused() {
     let last = Conv::channels_last(shape.clone(), true).unwrap();
     let packed = vec![0.0; last.packed_len()];
     let run = |channel, strides: &[isize], packed: &[f32], out: &mut [f32], layout| {
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel, strides, scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel, strides, prologue: None };
         last.run(image, packed, ImageMut { pixels: PixelsMut::F32(out), layout }, ConvEpilogue::default())
     };
     let dense = Layout::ChannelsLast(1);
@@ -645,7 +665,7 @@ proptest! {
         let steps = [PointStep::Clamp(0.0, 6.0)];
         let epilogue = ConvEpilogue { bias: Some(&bias), steps: &steps, round: half, ..ConvEpilogue::default() };
         let strides = [(extent * channels) as isize, channels as isize];
-        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, scales: None };
+        let image = Image { pixels: Pixels::F32(&x), origin: 0, channel: 1, strides: &strides, prologue: None };
         let places = convs.each_ref().map(|conv| conv.shape().output.iter().product::<usize>());
         let layout = Layout::ChannelsLast(outputs);
         let (mut between, mut wanted) = (vec![f32::NAN; places[0] * outputs], vec![f32::NAN; places[1] * outputs]);
@@ -654,7 +674,7 @@ proptest! {
         let strides = [(convs[1].shape().input[1] * outputs) as isize, outputs as isize];
         let stored: Vec<f16> = between.iter().map(|v| f16::from_f32(*v)).collect();
         let pixels = if half { Pixels::F16(&stored) } else { Pixels::F32(&between) };
-        let second = Image { pixels, origin: 0, channel: 1, strides: &strides, scales: None };
+        let second = Image { pixels, origin: 0, channel: 1, strides: &strides, prologue: None };
         convs[1].run(second, &packed[1], ImageMut { pixels: PixelsMut::F32(&mut wanted), layout }, epilogue).unwrap();
         let stages = [0, 1].map(|i| Stage { conv: &convs[i], weights: &packed[i], epilogue });
         let mut found = vec![f32::NAN; wanted.len()];

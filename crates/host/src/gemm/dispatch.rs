@@ -58,8 +58,8 @@ impl Gather<'_> {
     ///
     /// # Safety
     /// The pixels inside the image are elements of `pixels`, `count` positions from `first` on
-    /// exist, and runs of more than one tap have pixels without gaps. If there are `scales`, runs
-    /// have one tap, and there is one for each element of a run.
+    /// exist, and runs of more than one tap have pixels without gaps. If there is a prologue,
+    /// runs have one tap, and it has values for each element of a run.
     ///
     /// # Panics
     /// If `to` has fewer than `count` · `PITCH` elements, or a row exceeds a block.

@@ -22,6 +22,25 @@ pub(crate) struct TapRun {
     pub from: usize,
 }
 
+/// What a convolution does to the elements of an image as it reads them: `x · scale + shift`,
+/// rounded to fp16 if the elements are fp16, then perhaps ReLU.
+#[derive(Clone, Copy, Debug)]
+pub struct Prologue<'a> {
+    /// One factor for each input channel.
+    pub scales: &'a [f32],
+    /// One term for each input channel, if any.
+    pub shifts: Option<&'a [f32]>,
+    /// Negative values become zero.
+    pub relu: bool,
+}
+
+impl Prologue<'_> {
+    /// True if there are so many factors and terms.
+    pub(crate) fn fits(&self, channels: usize) -> bool {
+        self.scales.len() == channels && self.shifts.is_none_or(|shifts| shifts.len() == channels)
+    }
+}
+
 /// What is gathered: some positions of the result, and the runs of each.
 #[derive(Clone, Copy)]
 pub(crate) struct Gather<'a> {
@@ -39,9 +58,8 @@ pub(crate) struct Gather<'a> {
     /// Padding before each axis.
     pub pad: [usize; AXES],
     pub runs: &'a [TapRun],
-    /// What the elements of a pixel are multiplied by, if anything: one value for each. Then every
-    /// run has one tap.
-    pub scales: Option<&'a [f32]>,
+    /// What is done to the elements, if anything. Then every run has one tap.
+    pub prologue: Option<Prologue<'a>>,
 }
 
 impl Gather<'_> {
@@ -55,10 +73,25 @@ impl Gather<'_> {
         (plain && one && even).then_some(x)
     }
 
-    /// The scales of a run; null if there are none.
-    fn scales(&self, run: &TapRun) -> *const f32 {
-        self.scales.map_or(std::ptr::null(), |scales| scales.as_ptr().wrapping_add(run.from))
+    /// What is done to the elements of a run.
+    fn change(&self, run: &TapRun) -> Change {
+        let from = |values: &[f32]| values.as_ptr().wrapping_add(run.from);
+        let none = Change { scales: std::ptr::null(), shifts: std::ptr::null(), low: f32::NEG_INFINITY };
+        self.prologue.map_or(none, |prologue| Change {
+            scales: from(prologue.scales),
+            shifts: prologue.shifts.map_or(std::ptr::null(), from),
+            low: if prologue.relu { 0.0 } else { f32::NEG_INFINITY },
+        })
     }
+}
+
+/// A [`Prologue`] for the elements of a run. The addresses are null if there are no such values.
+#[derive(Clone, Copy)]
+struct Change {
+    scales: *const f32,
+    shifts: *const f32,
+    /// The least value of a result.
+    low: f32,
 }
 
 /// # Safety
@@ -76,10 +109,10 @@ pub(super) unsafe fn gather<S: Simd, C: Element>(
     let origin = pixels.cast::<C>().wrapping_add(job.origin);
     if let (Some(pixel), [run]) = (job.pixel(), job.runs) {
         let mut from = origin.wrapping_offset(first as isize * pixel).wrapping_add(run.from);
-        let scales = job.scales(run);
+        let change = job.change(run);
         for _ in 0..count {
             // SAFETY: every pixel is inside the image.
-            unsafe { copy::<S, C>(from, scales, to, run.channels) };
+            unsafe { copy::<S, C>(from, change, to, run.channels) };
             (from, to) = (from.wrapping_offset(pixel), to.wrapping_add(PITCH));
         }
         return;
@@ -112,7 +145,7 @@ unsafe fn gather_line<S: Simd, C: Element>(
     let (step, pixel) = (job.steps[2], job.strides[2]);
     for run in job.runs {
         let (z, y, x) = (z.wrapping_add(run.at[0]), y.wrapping_add(run.at[1]), x + run.at[2] as isize);
-        let (length, scales) = (run.taps * run.channels, job.scales(run));
+        let (length, change) = (run.taps * run.channels, job.change(run));
         let inside = z < job.input[0] && y < job.input[1];
         // Positions from `low` to `high` see all taps of the run.
         let (mut low, mut high) = (count, count);
@@ -130,7 +163,7 @@ unsafe fn gather_line<S: Simd, C: Element>(
         unsafe {
             let mut from = line.wrapping_offset(((low * step) as isize).wrapping_mul(pixel));
             for i in low..high {
-                copy::<S, C>(from, scales, to.wrapping_add(i * PITCH), length);
+                copy::<S, C>(from, change, to.wrapping_add(i * PITCH), length);
                 from = from.wrapping_offset(step as isize * pixel);
             }
             for i in (0..low).chain(high..count) {
@@ -138,7 +171,7 @@ unsafe fn gather_line<S: Simd, C: Element>(
                 for tap in 0..run.taps {
                     let tap = (i * step + tap) as isize;
                     if inside && ((x + tap) as usize) < job.input[2] {
-                        copy::<S, C>(line.wrapping_offset(tap * pixel), scales, to, run.channels);
+                        copy::<S, C>(line.wrapping_offset(tap * pixel), change, to, run.channels);
                     } else {
                         zeros::<S>(to, run.channels);
                     }
@@ -150,30 +183,49 @@ unsafe fn gather_line<S: Simd, C: Element>(
     }
 }
 
-/// Widens `n` elements, and multiplies them by `scales` unless that is null; less than a vector
-/// after them may be overwritten.
+/// Widens `n` elements and changes them; less than a vector after them may be overwritten.
 #[inline(always)]
-unsafe fn copy<S: Simd, C: Element>(from: *const C, scales: *const f32, to: *mut f32, n: usize) {
+unsafe fn copy<S: Simd, C: Element>(from: *const C, change: Change, to: *mut f32, n: usize) {
     let whole = n / S::LANES * S::LANES;
     // SAFETY: the caller guarantees it.
     unsafe {
-        if scales.is_null() {
+        if change.scales.is_null() {
             for i in (0..whole).step_by(S::LANES) {
                 S::store(to.add(i), C::load::<S>(from.add(i)));
             }
             if whole < n {
                 S::store(to.add(whole), C::load_part::<S>(from.add(whole), n - whole));
             }
-            return;
+        } else if change.shifts.is_null() {
+            changed::<S, C, false>(from, change, to, n);
+        } else {
+            changed::<S, C, true>(from, change, to, n);
         }
+    }
+}
+
+/// [`copy`] with scales, and with shifts if `SHIFTS` is set.
+#[inline(always)]
+unsafe fn changed<S: Simd, C: Element, const SHIFTS: bool>(from: *const C, change: Change, to: *mut f32, n: usize) {
+    let Change { scales, shifts, low } = change;
+    let whole = n / S::LANES * S::LANES;
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let low = S::splat(low);
         for i in (0..whole).step_by(S::LANES) {
-            let scaled = S::mul(C::load::<S>(from.add(i)), S::load(scales.add(i)));
-            S::store(to.add(i), C::rounded::<S>(scaled));
+            let mut v = S::mul(C::load::<S>(from.add(i)), S::load(scales.add(i)));
+            if SHIFTS {
+                v = S::add(v, S::load(shifts.add(i)));
+            }
+            S::store(to.add(i), S::at_least(low, C::rounded::<S>(v)));
         }
         if whole < n {
-            let (rest, scales) = (from.add(whole), scales.add(whole));
-            let scaled = S::mul(C::load_part::<S>(rest, n - whole), S::load_part(scales, n - whole));
-            S::store(to.add(whole), C::rounded::<S>(scaled));
+            let rest = n - whole;
+            let mut v = S::mul(C::load_part::<S>(from.add(whole), rest), S::load_part(scales.add(whole), rest));
+            if SHIFTS {
+                v = S::add(v, S::load_part(shifts.add(whole), rest));
+            }
+            S::store(to.add(whole), S::at_least(low, C::rounded::<S>(v)));
         }
     }
 }
