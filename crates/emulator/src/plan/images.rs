@@ -46,8 +46,12 @@ impl<'a> Lowering<'a> {
                 self.args(op)?.value("x").is_some_and(is)
             }
             "concat" => {
-                let values = self.args(op)?.values("values");
-                !values.is_empty() && values.into_iter().all(is)
+                // The parts that are not images are turned when they are written to their slots.
+                let size = |v: &ValueId| self.function.value(*v).ty.elements().unwrap_or(0);
+                let (images, others): (Vec<_>, Vec<_>) =
+                    self.args(op)?.values("values").into_iter().partition(|v| is(*v));
+                let [images, others] = [images, others].map(|values| values.iter().map(size).sum::<usize>());
+                images > others
             }
             name if is_elementwise(name) => {
                 op.operands().any(|v| is(v) && self.function.value(v).ty.shape().as_ref() == Some(&shape))

@@ -11,6 +11,15 @@ use crate::ir::{MAX_READS, MAX_WRITES, StepKind, TensorOpStep, TensorOperand, Vi
 use crate::refusal::unsupported;
 use crate::tensor_ops::{HeapTensor, TensorOp};
 
+/// Elements of a result that is not stored one by one.
+const LARGE: usize = 4 << 10;
+
+/// True if elements next to each other along the last axis are neighbors in memory.
+fn has_rows(view: &View) -> bool {
+    let last = view.shape.iter().zip(&view.strides).rev().find(|(extent, _)| **extent > 1);
+    last.is_none_or(|(_, stride)| *stride == 1)
+}
+
 impl<'a> Lowering<'a> {
     /// Lowers a tensor op.
     pub(super) fn tensor_op(&mut self, op: &'a Op, args: &Args<'a>, routine: TensorOp) -> Result<()> {
@@ -40,8 +49,15 @@ impl<'a> Lowering<'a> {
         let mut writes = Vec::new();
         for &i in &kept {
             let wanted = self.result(op.outputs[i])?;
+            // Neighbors that would not be neighbors in memory are stored dense, and copied from
+            // there in blocks.
+            let scattered = wanted.elements() >= LARGE && !has_rows(&wanted);
             let taken: Vec<View> = reads.iter().chain(&writes).cloned().collect();
-            writes.push(self.apart(&wanted, &taken));
+            writes.push(if scattered {
+                self.fresh(wanted.storage, &wanted.shape, None)
+            } else {
+                self.apart(&wanted, &taken)
+            });
         }
         let step = TensorOpStep { routine, def, opset: self.opset, operands, results, kept: kept.clone() };
         self.push(StepKind::TensorOp(Box::new(step)), reads, writes.clone())?;

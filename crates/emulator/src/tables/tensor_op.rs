@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::{convert, pool};
 use ferrane_mil::DataType;
 
 use super::Table;
@@ -79,8 +80,29 @@ fn gather(dtype: DataType, view: &View, slice: &Slice<'_>, base: usize) -> HeapT
 /// Elements that are rounded at a time.
 const PIECE: usize = 1024;
 
+/// Elements that a task of a dense result stores.
+const STORED: usize = 32 << 10;
+
 fn scatter(table: &Table, result: &HeapTensor, view: &View, slice: &mut SliceMut<'_>) {
     let base = view.offset - view.span().0;
+    let dense = row_stride((&view.shape, &view.strides)) == Some(1);
+    let stored = base..base + view.elements();
+    match (&result.data, &mut *slice) {
+        // The conversion rounds as the table does, unless that follows a machine.
+        (Data::Floats(v), SliceMut::F16(s)) if dense && table.hardware.is_none() => {
+            pool::for_each_chunk_mut(&mut s[stored], STORED, |i, to| {
+                convert::f32_to_f16(&v[i * STORED..i * STORED + to.len()], to);
+            });
+            return;
+        }
+        (Data::Floats(v), SliceMut::F32(s)) if dense && !table.rounds(result.dtype) => {
+            pool::for_each_chunk_mut(&mut s[stored], STORED, |i, to| {
+                to.copy_from_slice(&v[i * STORED..i * STORED + to.len()]);
+            });
+            return;
+        }
+        _ => {}
+    }
     match &result.data {
         // A store to fp16 memory rounds; wider memory gets the fp16 value.
         Data::Floats(v) if table.rounds(result.dtype) => {

@@ -378,6 +378,100 @@ fn convolutions_compute_activations_of_joined_channels() {
     }
 }
 
+/// A fire module as converters write it: activations of convolutions that depend on nothing of each
+/// other are not one group, though their shape is the same.
+#[test]
+fn convolutions_compute_activations_of_their_own() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[2, 40, 14, 14], 1)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let x = plain(b, ids[0], "x")?;
+            let left = plain(b, x, "left")?;
+            let left_active = b.relu("left_active", left)?;
+            let right = plain(b, x, "right")?;
+            let right_active = b.relu("right_active", right)?;
+            let joined = b.concat("joined", &[left_active, right_active], 1)?;
+            Ok(vec![x, left, left_active, right, right_active, joined, plain(b, joined, "end")?])
+        };
+        let found = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(6))));
+        assert_eq!(found.iter().filter(|step| *step == "conv+relu").count(), 2, "{found:?}");
+        assert!(found.iter().all(|step| step.starts_with("conv")), "{found:?}");
+        let found = law(&inputs, 1, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
+/// A layer of a dense block: the convolution normalizes and activates the joined channels that it
+/// reads.
+#[test]
+fn convolutions_normalize_what_they_read() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[2, 40, 14, 14], 1)];
+        for (activated, stride) in [(true, 1), (false, 1), (true, 2)] {
+            let body = |b: &mut Builder, ids: &[ValueId]| {
+                let (left, right) = (plain(b, ids[0], "left")?, plain(b, ids[0], "right")?);
+                let joined = b.concat("joined", &[left, right], 1)?;
+                let mut y = joined;
+                let channels = |b: &mut Builder, name: &str, scale: f64| random(b, name, dtype, &[80], scale);
+                let mean = channels(b, "mean", 0.5)?;
+                let variance = b.constant(
+                    "variance",
+                    Constant::raw(dtype, &[80], &Tensor::new(dtype, &[80], vec![0.7; 80]).to_bytes()),
+                )?;
+                let (gamma, beta) = (channels(b, "gamma", 1.0)?, channels(b, "beta_of", 1.0)?);
+                let norm = [
+                    ("x", y.into()),
+                    ("mean", mean.into()),
+                    ("variance", variance.into()),
+                    ("gamma", gamma.into()),
+                    ("beta", beta.into()),
+                ];
+                y = b.op("batch_norm", "normal", norm)?;
+                let normal = y;
+                if activated {
+                    y = b.relu("active", y)?;
+                }
+                let w = random(b, "narrow_w", dtype, &[24, 80, 1, 1], 0.2)?;
+                // Zeros around the image are not normalized.
+                let options = Conv { pad_type: "custom", pad: vec![1; 4], strides: vec![stride; 2], ..Conv::default() };
+                Ok(vec![left, right, joined, normal, y, b.conv("narrow", y, w, None, &options)?])
+            };
+            let wanted = if activated { "relu+conv" } else { "batch_norm+conv" };
+            let alone = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(5))));
+            assert!(alone.contains(&wanted.to_string()), "{alone:?}");
+            // What another output needs too is stored.
+            let read = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(4))));
+            assert!(!read.contains(&wanted.to_string()), "{read:?}");
+            let found = law(&inputs, 1, body).unwrap();
+            oracle(&inputs, &found, body).unwrap();
+        }
+    }
+}
+
+/// A pyramid: a part that is no image is turned for the concat, and the images stay as they are.
+#[test]
+fn most_parts_of_a_concat_decide_its_layout() {
+    for dtype in [Fp16, Fp32] {
+        let inputs = [Tensor::random(dtype, &[1, 40, 16, 16], 1), Tensor::random(dtype, &[1, 24, 8, 8], 2)];
+        let body = |b: &mut Builder, ids: &[ValueId]| {
+            let image = plain(b, ids[0], "image")?;
+            let image = b.relu("active", image)?;
+            let scales = [("scale_factor_height", Constant::int32(2)), ("scale_factor_width", Constant::int32(2))];
+            let mut args: Vec<(&str, Arg)> = vec![("x", ids[1].into())];
+            args.extend(scales.map(|(name, scale)| (name, scale.into())));
+            let large = b.op("upsample_nearest_neighbor", "large", args)?;
+            let joined = b.concat("joined", &[image, large], 1)?;
+            Ok(vec![image, large, joined, plain(b, joined, "end")?])
+        };
+        let found = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(3))));
+        // The first and the last step turn what the ports hold; no step copies the image.
+        let upsampled = "upsample_nearest_neighbor";
+        assert_eq!(found, ["conv", "conv+relu", upsampled, upsampled, "conv", "conv"]);
+        let found = law(&inputs, 1, body).unwrap();
+        oracle(&inputs, &found, body).unwrap();
+    }
+}
+
 /// An inverted bottleneck: the wide image between its layers is computed in bands.
 #[test]
 fn wide_images_between_layers_are_never_whole() {
