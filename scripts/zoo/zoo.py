@@ -318,7 +318,7 @@ def processor():
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", action="append", metavar="NAME", help="only this network; may be repeated")
+    p.add_argument("--only", action="append", metavar="NAME", help="only this network, timed even if it has no star in --list; may be repeated")
     p.add_argument("--part", action="append", choices=["check", "speed", "memory"], help="only this part; may be repeated")
     p.add_argument("--rounds", type=int, default=5, help="turns of each program [default: 5]")
     p.add_argument("--seconds", type=float, default=1.0, help="seconds of a turn of ONNX Runtime and PyTorch [default: 1]")
@@ -387,7 +387,8 @@ def main():
         if not files.npz.exists():
             print(f"{name}: left out, PyTorch cannot run it")
             continue
-        results[name] = measure(name, files, known[name], a)
+        # A network that was asked for by name is timed in any case.
+        results[name] = measure(name, files, known[name] or name in (a.only or []), a)
     found = tables(results, a)
     for title, table in found.items():
         print(f"\n{title}\n\n{table}")
