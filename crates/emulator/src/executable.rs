@@ -33,7 +33,7 @@ pub(crate) struct ExecutablePlan {
     constants: AlignedBuf,
     /// Bytes of the arena that an evaluation needs.
     pub arena_bytes: usize,
-    /// Its steps touch at least [`LARGE`] bytes.
+    /// Its steps touch at least [`LARGE`] bytes, or compute [`LARGE_WORK`].
     large: bool,
     /// The function as the device reports it: name and ports.
     pub procedure: Procedure,
@@ -42,6 +42,9 @@ pub(crate) struct ExecutablePlan {
 /// Bytes that the steps of a plan read and write together, from which on more than one thread may
 /// pay off.
 const LARGE: usize = 1 << 20;
+
+/// The same for multiply-adds: some tens of microseconds of one thread.
+const LARGE_WORK: usize = 1 << 22;
 
 impl ExecutablePlan {
     /// A plan whose ports hold values as the table stores them, not as surfaces do: nothing is
@@ -82,7 +85,8 @@ impl ExecutablePlan {
         let steps: Vec<_> = steps.into_iter().map(|s| resolve(s, &buffers)).collect();
         let touched: usize = steps.iter().flat_map(|s| s.reads.iter().chain(&s.writes)).map(|a| a.end - a.start).sum();
         let touched = touched + steps.iter().map(|s| s.step.coded_bytes()).sum::<usize>();
-        let large = touched >= LARGE;
+        let work = steps.iter().map(|s| s.step.multiply_adds()).fold(0, usize::saturating_add);
+        let large = touched >= LARGE || work >= LARGE_WORK;
         Ok(ExecutablePlan { table: table.clone(), steps, constants, arena_bytes, large, procedure: ports.procedure })
     }
 

@@ -20,6 +20,7 @@ mod small;
 mod winograd;
 
 use crate::gemm::{GemmError, Load, Results, Store, View};
+use crate::pool;
 use first::First;
 use last::Last;
 
@@ -30,6 +31,15 @@ pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout
 
 /// Convolutions with fewer multiply-adds than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
+
+/// The same for calls from outside of the pool: to wake its threads and to wait for them costs more
+/// than such a convolution.
+const PARALLEL_OUTSIDE: usize = 1 << 21;
+
+/// True if several threads are to share so many multiply-adds.
+fn is_parallel(multiply_adds: usize) -> bool {
+    multiply_adds >= if pool::thread_index().is_some() { PARALLEL } else { PARALLEL_OUTSIDE }
+}
 
 /// A convolution of a known shape.
 #[derive(Clone, Debug)]
@@ -71,6 +81,11 @@ impl Conv {
     /// The shape that the convolution was made for.
     pub fn shape(&self) -> &ConvShape {
         &self.shape
+    }
+
+    /// Multiply-adds of one image, roughly.
+    pub fn multiply_adds(&self) -> usize {
+        self.packed_len().saturating_mul(self.shape.output.iter().product())
     }
 
     /// Number of values of the packed weights.
@@ -134,8 +149,7 @@ impl Conv {
         if image.prologue.is_some_and(|prologue| !self.takes_prologue() || !prologue.fits(channels)) {
             return Err(GemmError::Layout);
         }
-        let work = self.packed_len().saturating_mul(places);
-        let parallel = work >= PARALLEL;
+        let parallel = is_parallel(self.multiply_adds());
         match (&self.form, out.layout) {
             (ConvForm::First(first), Layout::ChannelsFirst)
                 if epilogue.finish.is_none() && epilogue.steps.is_empty() =>

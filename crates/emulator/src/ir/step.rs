@@ -80,6 +80,20 @@ impl Step {
         }
     }
 
+    /// Multiply-adds of a product or a convolution, roughly; 0 of other steps.
+    pub(crate) fn multiply_adds(&self) -> usize {
+        let conv = |packed: &PackedConv| packed.conv.multiply_adds();
+        let one = match &self.kind {
+            StepKind::PackedConv(packed) => conv(packed),
+            StepKind::ConvPair(pair) => pair.iter().map(conv).sum(),
+            StepKind::Matmul(product) => {
+                return product.batch.len().saturating_mul(product.m * product.k).saturating_mul(product.n);
+            }
+            _ => return 0,
+        };
+        one.saturating_mul(self.reads[0].shape[0])
+    }
+
     /// Bytes of that weight.
     pub(crate) fn coded_bytes(&self) -> usize {
         self.coded_weight().map_or(0, CodedWeight::bytes)
