@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::last::{Area, Last, POSITIONS};
 use super::shape::{ConvEpilogue, Finish, Image, ImageMut, Layout};
-use super::{Conv, ConvForm, PARALLEL, results};
+use super::{Conv, ConvForm, is_parallel, results};
 use crate::gemm::{GemmError, Load, Pixels, Results, Store, panel_width, with_scratch};
 use crate::pool;
 
@@ -63,7 +63,6 @@ pub fn run_pair([one, two]: [Stage<'_>; 2], image: Image<'_>, out: ImageMut<'_>)
     if !plain || !first.takes(&image) || !first.pairs_with(second) {
         return Err(GemmError::Layout);
     }
-    let work = first.packed_len().saturating_mul(first.places());
     let job = Pair {
         first,
         second: &second.with_columns_of_padding(),
@@ -77,7 +76,7 @@ pub fn run_pair([one, two]: [Stage<'_>; 2], image: Image<'_>, out: ImageMut<'_>)
     };
     // SAFETY: the images, the weights and what follows the sums were checked above, and the results
     // are borrowed exclusively.
-    unsafe { job.run(work >= PARALLEL) }
+    unsafe { job.run(is_parallel(one.conv.multiply_adds())) }
 }
 
 impl Last {
@@ -94,6 +93,14 @@ impl Last {
             && second.input == self.output
             && second.groups == self.outputs
             && line().saturating_mul(second.reach()) <= MOST
+            && second.reads_new_rows(line())
+    }
+
+    /// True if a band reads at least half as many new rows as it keeps of the band before.
+    /// Otherwise most of the time would go to moving these, as under a dilated filter.
+    fn reads_new_rows(&self, line: usize) -> bool {
+        let (reach, step) = (self.reach(), self.steps[1]);
+        2 * band(line, reach, step) * step >= reach.saturating_sub(step)
     }
 
     /// Rows of the input from the first to the last one under the filter.
@@ -113,6 +120,12 @@ impl Last {
         (padded.input[2], padded.pad[2]) = (self.columns_with_padding(), 0);
         padded
     }
+}
+
+/// Rows of results of a band: `line` elements of the buffer are a row, `reach` rows are under the
+/// filter.
+fn band(line: usize, reach: usize, step: usize) -> usize {
+    (BAND / line).saturating_sub(reach) / step + 1
 }
 
 struct Pair<'a> {
@@ -139,7 +152,7 @@ impl Pair<'_> {
         let (rows, reach, step) = (self.second.output[1], self.second.reach(), self.second.steps[1]);
         let line = self.line();
         // Rows of results of a band, and rows of the buffer.
-        let band = (BAND / line).saturating_sub(reach) / step + 1;
+        let band = band(line, reach, step);
         let high = ((band - 1) * step + reach).min(self.first.output[1]);
         // A task is so long that the rows which it computes again are few.
         let least = (4 * reach).div_ceil(step);
