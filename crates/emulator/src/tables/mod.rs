@@ -6,6 +6,7 @@
 //! ([`hardware`]). Integers and bools are exact under all tables.
 
 mod chain;
+mod columns;
 mod elementwise;
 mod fused;
 mod group;
@@ -64,6 +65,9 @@ impl Table {
                 StepKind::Matmul(product) => products::matmul(self, step, product, &r, w)?,
                 StepKind::CodedMatmul(product) => products::coded(self, step, product, &r, w)?,
                 StepKind::IntMatmul => products::int_matmul(step, &r, bases, w),
+                StepKind::Softmax { nest, round } if columns::has_columns(self, nest) => {
+                    columns::softmax(self, nest, *round, &r, bases, w)?;
+                }
                 StepKind::Softmax { nest, round } => rows::softmax(self, nest, *round, &r, bases, w)?,
                 StepKind::Reduce(reduce) => rows::reduce(self, reduce, &r, bases, w)?,
                 StepKind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,

@@ -1,7 +1,7 @@
 //! Steps that move elements: all tables share these routines.
 
 use ferrane_device::{Error, ErrorKind, Result};
-use ferrane_host::convert;
+use ferrane_host::{convert, f16};
 
 use crate::ir::{Nest, Step, View};
 
@@ -159,15 +159,28 @@ fn copy_row(
 pub(crate) fn fill(nest: &Nest, bits: [u8; 4], writes: Writes<'_>) {
     let float = f32::from_le_bytes(bits);
     let int = i64::from(i32::from_le_bytes(bits));
+    let inner = nest.depth() - 1;
+    let stride = nest.strides[0][inner];
     divide(nest, 1, writes, GRAIN, &|first, last, mut writes| {
+        let (rows, row) = runs(nest, inner, first, last);
         let mut place = Odometer::new(nest, 1, first, &[]);
-        for _ in 0..(last - first) * nest.extents[1..].iter().product::<usize>() {
-            let at = place.offsets[0] as usize;
+        for _ in 0..rows {
+            let at = place.offsets[0];
             match &mut writes[0] {
-                to @ (SliceMut::F16(_) | SliceMut::F32(_)) => to.set_float(at, float),
-                to => to.set_int(at, int),
+                SliceMut::F16(to) if stride == 1 => to[at as usize..][..row].fill(f16::from_f32(float)),
+                SliceMut::F32(to) if stride == 1 => to[at as usize..][..row].fill(float),
+                to => {
+                    for at in (0..row as isize).map(|i| (at + i * stride) as usize) {
+                        match to {
+                            SliceMut::F16(_) | SliceMut::F32(_) => to.set_float(at, float),
+                            _ => to.set_int(at, int),
+                        }
+                    }
+                }
             }
-            place.advance(nest, nest.depth());
+            if inner > 0 {
+                place.advance(nest, inner);
+            }
         }
     });
 }

@@ -14,8 +14,8 @@ use super::nest::{Odometer, divide, runs};
 use super::{Table, hardware, means, scratch};
 
 /// The least number of elements of a task.
-const GRAIN: usize = 32 * 1024;
-const LANES: usize = 16;
+pub(super) const GRAIN: usize = 32 * 1024;
+pub(super) const LANES: usize = 16;
 
 /// Widens a strided row.
 pub(crate) fn load_row(slice: &Slice<'_>, at: isize, stride: isize, row: &mut [f32]) {
