@@ -47,6 +47,8 @@ pub(super) struct Lowering<'a> {
     pub orders: Vec<Option<Vec<isize>>>,
     /// Values with their channels last (`images`).
     pub images: Vec<bool>,
+    /// Results of `pad` that only a convolution reads, which pads for itself.
+    pub padding: Vec<bool>,
     /// Copies of images with their channels last.
     pub turned: Vec<(View, View)>,
     /// Number of readers of each value, including the function's outputs.
@@ -82,6 +84,7 @@ impl<'a> Lowering<'a> {
             concats: Vec::new(),
             orders: vec![None; count],
             images: vec![false; count],
+            padding: vec![false; count],
             turned: Vec::new(),
             uses: vec![0; count],
             coded: vec![None; count],

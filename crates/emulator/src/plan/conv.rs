@@ -8,13 +8,17 @@ use std::sync::Arc;
 
 use ferrane_device::Result;
 use ferrane_host::conv;
-use ferrane_mil::{DataType, Op, ValueId};
+use ferrane_mil::{DataType, Op, ValueDef, ValueId};
 
 use super::args::Args;
 use super::build::Lowering;
 use super::images::{channels_last, pixel_pitch};
 use super::layers::After;
 use crate::ir::{Along, ConstantContent, Conv, PackedConv, StepKind, Storage, View, WeightBytes, row_major};
+
+/// Output channels that fill too little of a vector, as those of a picture: then vectors hold
+/// positions.
+const FEW_OUTPUTS: usize = 4;
 
 /// The least rows of a linear layer whose weights are packed. With fewer, reading the weights as
 /// they are costs less than reading packed ones, which are fp32.
@@ -24,10 +28,18 @@ const LEAST_ROWS: usize = 48;
 /// twice.
 const MOST_LINEAR_WEIGHTS: usize = 4 << 20;
 
+/// Zeros that a convolution adds itself.
+struct Padding<'a> {
+    op: &'a Op,
+    args: Args<'a>,
+    /// Zeros before each spatial axis.
+    before: Vec<usize>,
+}
+
 /// Constant weights, and their shape.
-struct KnownWeights<'a> {
-    shape: Vec<usize>,
-    data: WeightBytes<'a>,
+pub(super) struct KnownWeights<'a> {
+    pub shape: Vec<usize>,
+    pub data: WeightBytes<'a>,
 }
 
 impl<'a> Lowering<'a> {
@@ -36,13 +48,17 @@ impl<'a> Lowering<'a> {
             return self.coded_product(op, args, weight);
         }
         let y = op.outputs[0];
-        let x = self.operand(args, op, "x")?;
         let shape = self.shape(y)?;
-        if let Some(weights) = self.known_weights(args)
-            && self.policy.rules.is_none()
-            && x.storage.is_float()
-            && self.packed_conv(op, args, &x, &shape, weights)?
-        {
+        if let Some(padding) = args.value("x").and_then(|x| self.padding_of(x)) {
+            let x = self.operand(&padding.args, padding.op, "x")?;
+            if self.conv_with_known_weights(op, args, &x, &shape, &padding.before)? {
+                return Ok(());
+            }
+            self.padding[padding.op.outputs[0].index()] = false;
+            self.pad(padding.op, &padding.args)?;
+        }
+        let x = self.operand(args, op, "x")?;
+        if self.conv_with_known_weights(op, args, &x, &shape, &[])? {
             return Ok(());
         }
         let weight = self.operand(args, op, "weight")?;
@@ -80,7 +96,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The weights of a convolution, if they are constants in floats.
-    fn known_weights(&self, args: &Args<'a>) -> Option<KnownWeights<'a>> {
+    pub(super) fn known_weights(&self, args: &Args<'a>) -> Option<KnownWeights<'a>> {
         if let Some(constant) = args.constant("weight") {
             let (shape, bytes) = (constant.ty().shape()?, constant.bytes(self.weights)?);
             let data = match constant.ty().dtype()? {
@@ -102,18 +118,59 @@ impl<'a> Lowering<'a> {
         Some(KnownWeights { shape: view.shape.clone(), data: WeightBytes::Made(values) })
     }
 
-    /// Lowers a convolution with constant weights; false if its shape is not one that
-    /// [`conv::Conv`] takes.
-    fn packed_conv(
+    /// Finds the zeros before a convolution that it can add itself: those of a `pad` which nothing
+    /// else reads.
+    pub(super) fn find_padding(&mut self, conv: &'a Op) -> Result<()> {
+        let args = self.args(conv)?;
+        let Some(x) = args.value("x").filter(|x| self.uses[x.index()] == 1) else { return Ok(()) };
+        let ValueDef::Op(pad, _) = self.function.value(x).def else { return Ok(()) };
+        let pad = self.function.op(pad);
+        if pad.name != "pad" || self.coded(&args, "weight").is_some() {
+            return Ok(());
+        }
+        let args = self.args(pad)?;
+        let zeros = args.text("mode")? == "constant" && args.float("constant_val", DataType::Fp32)? == 0.0;
+        if zeros && args.constant("pad").is_some() && self.shape(x)?.len() > 2 {
+            let pads = args.ints("pad")?;
+            let outer = (2 * self.shape(x)?.len()).saturating_sub(pads.len());
+            // Neither images nor channels are added.
+            self.padding[x.index()] = pads.iter().take(4usize.saturating_sub(outer)).all(|&n| n == 0);
+        }
+        Ok(())
+    }
+
+    /// The `pad` that makes a value, if its only reader pads for itself.
+    fn padding_of(&self, value: ValueId) -> Option<Padding<'a>> {
+        let ValueDef::Op(pad, _) = self.function.value(value).def else { return None };
+        let op = self.function.op(pad);
+        let args = self.args(op).ok().filter(|_| self.padding[value.index()])?;
+        let pads = args.ints("pad").ok()?;
+        let rank = self.shape(value).ok()?.len();
+        let first = rank.checked_sub(pads.len() / 2)?;
+        let of = |axis: usize| axis.checked_sub(first).map_or(0, |a| pads[2 * a].max(0) as usize);
+        Some(Padding { op, args, before: (2..rank).map(of).collect() })
+    }
+
+    /// Lowers a convolution of `x` with so many zeros before each spatial axis, and some after it,
+    /// if its weights are constants and its shape is one that [`conv::Conv`] takes.
+    fn conv_with_known_weights(
         &mut self,
         op: &'a Op,
         args: &Args<'a>,
         x: &View,
         shape: &[usize],
-        weights: KnownWeights<'a>,
+        zeros: &[usize],
     ) -> Result<bool> {
+        let Some(weights) = self.known_weights(args) else { return Ok(false) };
+        if self.policy.rules.is_some() || !x.storage.is_float() {
+            return Ok(false);
+        }
         let y = op.outputs[0];
-        let window = self.window(args, &x.shape[2..], &shape[2..], weights.shape[2..].to_vec())?;
+        // The window counts from where the zeros begin.
+        let padded = self.shape(args.value("x").unwrap_or(y))?;
+        let extents = if zeros.is_empty() { &x.shape[2..] } else { &padded[2..] };
+        let mut window = self.window(args, extents, &shape[2..], weights.shape[2..].to_vec())?;
+        window.pad.iter_mut().zip(zeros).for_each(|(pad, zeros)| *pad += zeros);
         let wanted = conv::ConvShape {
             channels: x.shape[1],
             outputs: shape[1],
@@ -130,7 +187,9 @@ impl<'a> Lowering<'a> {
         if !fits {
             return Ok(false);
         }
-        let last = if self.images[y.index()] { conv::Conv::channels_last(wanted.clone(), finite) } else { None };
+        let few = shape[1] <= FEW_OUTPUTS && wanted.groups == 1 && wanted.kernel.iter().any(|&k| k > 1);
+        let last =
+            if self.images[y.index()] && !few { conv::Conv::channels_last(wanted.clone(), finite) } else { None };
         let is_last = last.is_some();
         let Some(conv) = last.or_else(|| conv::Conv::new(wanted, finite)) else { return Ok(false) };
         let x = if conv.takes_planes() { x.clone() } else { self.with_channels_last(x)? };
@@ -142,7 +201,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The step of a convolution with its packed weights, and what it reads.
-    fn packed_step(
+    pub(super) fn packed_step(
         &mut self,
         op: &'a Op,
         args: &Args<'a>,

@@ -23,6 +23,9 @@ impl<'a> Lowering<'a> {
             if op.name == "const" || !self.is_needed(op) || !self.makes_images(op)? {
                 continue;
             }
+            if op.name == "conv" {
+                self.find_padding(op)?;
+            }
             for &y in &op.outputs {
                 let shape = self.shape(y)?;
                 self.orders[y.index()] = Some(channels_last(&shape));
@@ -38,13 +41,24 @@ impl<'a> Lowering<'a> {
         let Some(shape) = self.function.value(y).ty.shape().filter(|s| s.len() >= 3) else { return Ok(false) };
         let is = |v: ValueId| self.images[v.index()];
         Ok(match op.name.as_str() {
-            "conv" => {
+            "conv" | "conv_transpose" => {
                 let args = self.args(op)?;
                 args.value("weight").is_none_or(|w| self.function.constant(w).is_some() || self.is_decompressed(w))
             }
-            "max_pool" | "avg_pool" | "l2_pool" | "pad" | "identity" | "split" | "slice_by_index" | "slice_by_size" => {
-                self.args(op)?.value("x").is_some_and(is)
-            }
+            "max_pool"
+            | "avg_pool"
+            | "l2_pool"
+            | "pad"
+            | "identity"
+            | "split"
+            | "slice_by_index"
+            | "slice_by_size"
+            | "crop"
+            | "pixel_shuffle"
+            | "pixel_unshuffle"
+            | "depth_to_space"
+            | "space_to_depth"
+            | "upsample_nearest_neighbor" => self.args(op)?.value("x").is_some_and(is),
             "concat" => {
                 // The parts that are not images are turned when they are written to their slots.
                 let size = |v: &ValueId| self.function.value(*v).ty.elements().unwrap_or(0);

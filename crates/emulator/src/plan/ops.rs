@@ -114,6 +114,14 @@ impl<'a> Lowering<'a> {
     /// Lowers one op: by steps of the plan, else as a tensor op.
     pub(super) fn lower(&mut self, op: &'a Op) -> Result<()> {
         let args = self.args(op)?;
+        // Tensor ops that most programs use in a form which steps or views express.
+        let lowered = match op.name.as_str() {
+            "conv_transpose" => self.conv_transpose(op, &args)?,
+            _ => self.pixels(op, &args)?,
+        };
+        if lowered {
+            return Ok(());
+        }
         match (lowering(&op.name), tensor_op(&op.name)) {
             (Some(lower), _) => lower(self, op, &args),
             (None, Some(routine)) => self.tensor_op(op, &args, routine),
@@ -273,8 +281,11 @@ impl<'a> Lowering<'a> {
         self.settle(y, to)
     }
 
-    fn pad(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+    pub(super) fn pad(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
         let y = op.outputs[0];
+        if self.padding[y.index()] {
+            return Ok(());
+        }
         let x = self.operand(args, op, "x")?;
         let (shape, pad) = (self.shape(y)?, args.ints("pad")?);
         let first = shape.len() - pad.len() / 2;

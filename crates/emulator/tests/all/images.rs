@@ -33,6 +33,10 @@ enum Kind {
     Mean,
     Select,
     Cast,
+    Transposed,
+    Pixels,
+    Crop,
+    Softmax,
 }
 
 /// A layer, the values that it reads (modulo what there is), and a number that holds its choices.
@@ -42,7 +46,8 @@ fn layer() -> impl Strategy<Value = Layer> {
     use Kind::*;
     let kinds = vec![
         Conv, Conv, Conv, Conv, Grouped, Depthwise, Depthwise, Pool, Pool, Unary, Unary, Binary, Binary, Binary,
-        Binary, Constant, Constant, Concat, Concat, Slice, Split, Pad, Turn, Reverse, Mean, Select, Cast,
+        Binary, Constant, Constant, Concat, Concat, Slice, Split, Pad, Turn, Reverse, Mean, Select, Cast, Transposed,
+        Transposed, Pixels, Pixels, Crop, Softmax,
     ];
     // Mostly of late values, so that networks are deep.
     let pick = || prop_oneof![Just(0usize), 0..2usize, 0..32usize];
@@ -106,6 +111,53 @@ fn conv(b: &mut Builder, name: &str, kind: Kind, x: ValueId, choices: &mut Choic
         _ => Some(random(b, &format!("{name}_b"), dtype, &[outputs], 1.0)?),
     };
     Ok(vec![b.conv(name, x, w, bias, &options)?])
+}
+
+fn transposed(b: &mut Builder, name: &str, x: ValueId, choices: &mut Choices) -> Values {
+    let (shape, dtype) = (b.shape(x)?, b.ty(x).dtype().unwrap_or(Fp32));
+    let (channels, rank) = (shape[1], shape.len() - 2);
+    let groups = choices.of(&[1, 1, 1, 2, channels]);
+    let each = choices.of(&[1, 2, 5, 16]);
+    let filter: Vec<usize> =
+        [channels, each].into_iter().chain((0..rank).map(|_| choices.of(&[1, 2, 3, 4, 5]))).collect();
+    let depth: usize = filter[2..].iter().product::<usize>() * channels / groups;
+    let w = random(b, &format!("{name}_w"), dtype, &filter, 1.5 / (depth as f64).sqrt())?;
+    let strides: Vec<usize> = (0..rank).map(|_| choices.of(&[1, 2, 2, 3])).collect();
+    let mut args: Vec<(&str, Arg)> = vec![
+        ("x", x.into()),
+        ("weight", w.into()),
+        ("groups", Constant::int32(groups as i32).into()),
+        ("pad_type", Constant::string(choices.of(&["valid", "same", "custom", "custom"])).into()),
+        ("pad", ints(&(0..2 * rank).map(|_| choices.below(4)).collect::<Vec<_>>()).into()),
+        ("dilations", ints(&vec![choices.of(&[1, 1, 1, 2]); rank]).into()),
+        ("strides", ints(&strides).into()),
+    ];
+    if choices.below(2) == 1 {
+        args.push(("bias", random(b, &format!("{name}_b"), dtype, &[each * groups], 1.0)?.into()));
+    }
+    b.ops("conv_transpose", name, args)
+}
+
+/// An exchange of channels and positions, or an enlargement.
+fn pixels(b: &mut Builder, name: &str, x: ValueId, choices: &mut Choices) -> Values {
+    let factor = Constant::int32(2);
+    let (op, args): (&str, Vec<(&str, Arg)>) = match choices.below(5) {
+        0 => ("pixel_shuffle", vec![("upscale_factor", factor.into())]),
+        1 => (
+            "pixel_unshuffle",
+            vec![("downscale_factor", Constant::raw(DataType::UInt32, &[], &2u32.to_le_bytes()).into())],
+        ),
+        2 => ("depth_to_space", vec![("block_size", factor.into())]),
+        3 => ("space_to_depth", vec![("block_size", factor.into())]),
+        _ => {
+            let [tall, wide] = [0, 1].map(|_| Constant::fp32(choices.of(&[1.0, 1.5, 2.0, 3.0])));
+            (
+                "upsample_nearest_neighbor",
+                vec![("scale_factor_height", tall.into()), ("scale_factor_width", wide.into())],
+            )
+        }
+    };
+    b.ops(op, name, [vec![("x", x.into())], args].concat())
 }
 
 fn pool(b: &mut Builder, name: &str, x: ValueId, choices: &mut Choices) -> Values {
@@ -190,6 +242,14 @@ fn build(b: &mut Builder, name: &str, (kind, n): (Kind, u64), x: ValueId, y: Val
             let larger = b.op("greater", &format!("{name}_larger"), [("x", x.into()), ("y", y.into())])?;
             one(b.select(name, larger, x, y)?)
         }
+        Kind::Transposed => transposed(b, name, x, &mut choices),
+        Kind::Pixels => pixels(b, name, x, &mut choices),
+        Kind::Crop => {
+            let margins = |choices: &mut Choices| ints(&[choices.below(3), choices.below(3)]);
+            let (tall, wide) = (margins(&mut choices), margins(&mut choices));
+            one(b.op("crop", name, [("x", x.into()), ("crop_height", tall.into()), ("crop_width", wide.into())])?)
+        }
+        Kind::Softmax => one(b.softmax(name, x, choices.of(&[1, 1, 2, -1]))?),
         Kind::Cast => one(b.cast(name, x, if dtype == Fp16 { Fp32 } else { Fp16 })?),
     }
 }
@@ -201,7 +261,7 @@ fn network(b: &mut Builder, ids: &[ValueId], layers: &[Layer]) -> Values {
         let late = |back: usize| values[values.len() - 1 - back % values.len()];
         if let Ok(made) = build(b, &format!("v{i}"), (kind, n), late(x), late(y)) {
             for value in made {
-                if b.shape(value)?.iter().product::<usize>() <= LARGEST {
+                if (1..=LARGEST).contains(&b.shape(value)?.iter().product::<usize>()) {
                     values.push(value);
                 }
             }
@@ -456,19 +516,40 @@ fn most_parts_of_a_concat_decide_its_layout() {
         let body = |b: &mut Builder, ids: &[ValueId]| {
             let image = plain(b, ids[0], "image")?;
             let image = b.relu("active", image)?;
-            let scales = [("scale_factor_height", Constant::int32(2)), ("scale_factor_width", Constant::int32(2))];
+            let scales = ["scale_factor_height", "scale_factor_width"].map(|name| (name, Constant::fp32(2.0)));
             let mut args: Vec<(&str, Arg)> = vec![("x", ids[1].into())];
             args.extend(scales.map(|(name, scale)| (name, scale.into())));
-            let large = b.op("upsample_nearest_neighbor", "large", args)?;
+            let large = b.op("upsample_bilinear", "large", args)?;
             let joined = b.concat("joined", &[image, large], 1)?;
             Ok(vec![image, large, joined, plain(b, joined, "end")?])
         };
         let found = steps(&program(&inputs, |b, ids| Ok(body(b, ids)?.split_off(3))));
         // The first and the last step turn what the ports hold; no step copies the image.
-        let upsampled = "upsample_nearest_neighbor";
+        let upsampled = "upsample_bilinear";
         assert_eq!(found, ["conv", "conv+relu", upsampled, upsampled, "conv", "conv"]);
         let found = law(&inputs, 1, body).unwrap();
         oracle(&inputs, &found, body).unwrap();
+    }
+}
+
+/// The classes of each pixel: a softmax down columns has the bits of one along rows.
+#[test]
+fn softmax_of_channels_has_the_bits_of_rows() {
+    for (dtype, channels, places) in [(Fp16, 37, 300), (Fp32, 21, 70), (Fp32, 2, 8), (Fp16, 16, 129)] {
+        let first = Tensor::random(dtype, &[2, channels, places], 1);
+        let index = |n: usize, c: usize, p: usize| (n * channels + c) * places + p;
+        let turned = |values: &[f64]| -> Vec<f64> {
+            let pixels = (0..2).flat_map(|n| (0..places).map(move |p| (n, p)));
+            pixels.flat_map(|(n, p)| (0..channels).map(move |c| values[index(n, c, p)])).collect()
+        };
+        let last = Tensor::new(dtype, &[2, places, channels], turned(&first.values));
+        let softmax = |x: Tensor, axis: i32| {
+            let inputs = [x];
+            let program = program(&inputs, |b, ids| Ok(vec![b.softmax("y", ids[0], axis)?]));
+            run(Numerics::Fast, &program, &inputs).unwrap().remove(0)
+        };
+        let (columns, rows) = (softmax(first, 1), softmax(last, -1));
+        assert_eq!(turned(&columns.values), rows.values, "{dtype} {channels} × {places}");
     }
 }
 

@@ -230,6 +230,14 @@ impl<'a> Weights<'a> {
         })
     }
 
+    /// All weights as fp32.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self {
+            Weights::F32(s) => s.to_vec(),
+            Weights::F16(s) => s.iter().map(|v| v.to_f32()).collect(),
+        }
+    }
+
     pub(super) fn at(&self, i: usize) -> f32 {
         match self {
             Weights::F32(s) => s[i],
