@@ -11,7 +11,8 @@ use crate::{interpret, plan, refusal, tensor_ops};
 pub enum Support {
     /// By steps or views of a plan.
     Plan,
-    /// By one function over whole tensors, in a plan or out of it.
+    /// By one function over whole tensors, in a plan or out of it. For common forms of some of
+    /// these ops a plan has steps instead, as for a transposed convolution with constant weights.
     TensorOp,
     /// Only in interpreted functions: control flow and lists.
     Interpreter,

@@ -204,7 +204,7 @@ impl View {
             let axes = || (0..view.shape.len()).filter(|&axis| axis != 1 && view.shape[axis] > 1);
             let pitch = axes().map(|axis| view.strides[axis]).min().filter(|&pitch| pitch > 0)? as usize;
             let first = view.offset % pitch;
-            let even = axes().all(|axis| view.strides[axis] as usize % pitch == 0);
+            let even = axes().all(|axis| (view.strides[axis] as usize).is_multiple_of(pitch));
             let neighbors = matches!(view.stride(1), 0 | 1) && first + count <= pitch;
             (even && neighbors).then_some((pitch, first..first + count))
         };

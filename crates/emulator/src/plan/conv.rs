@@ -167,9 +167,11 @@ impl<'a> Lowering<'a> {
         }
         let y = op.outputs[0];
         // The window counts from where the zeros begin.
-        let padded = self.shape(args.value("x").unwrap_or(y))?;
-        let extents = if zeros.is_empty() { &x.shape[2..] } else { &padded[2..] };
-        let mut window = self.window(args, extents, &shape[2..], weights.shape[2..].to_vec())?;
+        let padded = match args.value("x") {
+            Some(padded) if !zeros.is_empty() => self.shape(padded)?,
+            _ => x.shape.clone(),
+        };
+        let mut window = self.window(args, &padded[2..], &shape[2..], weights.shape[2..].to_vec())?;
         window.pad.iter_mut().zip(zeros).for_each(|(pad, zeros)| *pad += zeros);
         let wanted = conv::ConvShape {
             channels: x.shape[1],

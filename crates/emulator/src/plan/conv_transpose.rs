@@ -1,9 +1,9 @@
 //! Lowers transposed convolutions with constant weights to convolutions.
 //!
 //! With a stride of `s`, a result at `q` (counted from where the full result begins) gets products
-//! with the taps `t` for which `q - t` is a multiple of `s`. So the results of one phase, `q mod s`,
-//! are a convolution of the input with every `s`-th tap, in reverse order, and a copy puts them
-//! between those of the other phases.
+//! with the taps `t` for which `q - t` is a multiple of `s`. So the results of one phase, those
+//! with the same remainder of `q`, are a convolution of the input with every `s`-th tap, in reverse
+//! order, and a copy puts them between those of the other phases.
 
 use ferrane_device::Result;
 use ferrane_host::conv;
@@ -32,7 +32,7 @@ struct Axis {
 /// The results of one phase along an axis.
 #[derive(Clone, Copy)]
 struct Phase {
-    /// The first tap.
+    /// Its taps are this one and every `stride`-th after it.
     tap: usize,
     taps: usize,
     /// The first result, and how many there are.
@@ -165,7 +165,7 @@ impl<'a> Lowering<'a> {
             let before = match pad_type.as_str() {
                 "valid" => 0,
                 "custom" => pad[2 * a],
-                "same" => ((input - 1) * stride + kernel).saturating_sub(output) / 2,
+                "same" => (input - 1).saturating_mul(stride).saturating_add(kernel).saturating_sub(output) / 2,
                 _ => return Ok(None),
             };
             axes.push(Axis { input, output, kernel, stride, before });
