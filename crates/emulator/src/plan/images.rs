@@ -61,10 +61,12 @@ impl<'a> Lowering<'a> {
             | "upsample_nearest_neighbor" => self.args(op)?.value("x").is_some_and(is),
             "concat" => {
                 // The parts that are not images are turned when they are written to their slots.
-                let size = |v: &ValueId| self.function.value(*v).ty.elements().unwrap_or(0);
-                let (images, others): (Vec<_>, Vec<_>) =
-                    self.args(op)?.values("values").into_iter().partition(|v| is(*v));
-                let [images, others] = [images, others].map(|values| values.iter().map(size).sum::<usize>());
+                let elements = |v: ValueId| self.function.value(v).ty.elements().unwrap_or(0);
+                let (mut images, mut others) = (0usize, 0usize);
+                for value in self.args(op)?.values("values") {
+                    let part = if is(value) { &mut images } else { &mut others };
+                    *part = part.saturating_add(elements(value));
+                }
                 images > others
             }
             name if is_elementwise(name) => {
