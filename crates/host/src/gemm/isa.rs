@@ -15,6 +15,8 @@
 //!
 //! The portable set multiplies and adds in two roundings, the others in one.
 
+use std::sync::OnceLock;
+
 use super::fir::Fir;
 use super::gather::GatherKernel;
 use super::pack::{Pack, Prefetch};
@@ -309,6 +311,12 @@ use kernels;
 
 /// The kernels of the best set that this processor supports.
 pub(super) fn best() -> &'static Kernels {
+    // Every tile asks, and the answer takes as long as some of its products.
+    static BEST: OnceLock<&Kernels> = OnceLock::new();
+    BEST.get_or_init(detected)
+}
+
+fn detected() -> &'static Kernels {
     #[cfg(target_arch = "x86_64")]
     {
         if has_avx512() {
