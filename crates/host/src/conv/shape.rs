@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use half::f16;
 
+use crate::convert;
 use crate::gemm::{GemmError, Operand, Pixels, PointStep, Prologue, View};
 
 /// The shape of a convolution over one to three spatial axes.
@@ -234,7 +235,11 @@ impl<'a> Weights<'a> {
     pub fn to_f32(&self) -> Vec<f32> {
         match self {
             Weights::F32(s) => s.to_vec(),
-            Weights::F16(s) => s.iter().map(|v| v.to_f32()).collect(),
+            Weights::F16(s) => {
+                let mut wide = vec![0.0; s.len()];
+                convert::f16_to_f32(s, &mut wide);
+                wide
+            }
         }
     }
 
