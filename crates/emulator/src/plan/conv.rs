@@ -44,18 +44,21 @@ pub(super) struct KnownWeights<'a> {
 
 impl<'a> Lowering<'a> {
     pub(super) fn conv(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
-        if let Some(weight) = self.coded(args, "weight") {
-            return self.coded_product(op, args, weight);
-        }
+        // Whether a weight stays codes is known only now, after its pad was left to the
+        // convolution.
+        let coded = self.coded(args, "weight");
         let y = op.outputs[0];
         let shape = self.shape(y)?;
         if let Some(padding) = args.value("x").and_then(|x| self.padding_of(x)) {
             let x = self.operand(&padding.args, padding.op, "x")?;
-            if self.conv_with_known_weights(op, args, &x, &shape, &padding.before)? {
+            if coded.is_none() && self.conv_with_known_weights(op, args, &x, &shape, &padding.before)? {
                 return Ok(());
             }
             self.padding[padding.op.outputs[0].index()] = false;
             self.pad(padding.op, &padding.args)?;
+        }
+        if let Some(weight) = coded {
+            return self.coded_product(op, args, weight);
         }
         let x = self.operand(args, op, "x")?;
         if self.conv_with_known_weights(op, args, &x, &shape, &[])? {
@@ -125,7 +128,7 @@ impl<'a> Lowering<'a> {
         let Some(x) = args.value("x").filter(|x| self.uses[x.index()] == 1) else { return Ok(()) };
         let ValueDef::Op(pad, _) = self.function.value(x).def else { return Ok(()) };
         let pad = self.function.op(pad);
-        if pad.name != "pad" || self.coded(&args, "weight").is_some() {
+        if pad.name != "pad" {
             return Ok(());
         }
         let args = self.args(pad)?;

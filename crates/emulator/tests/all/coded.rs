@@ -130,6 +130,16 @@ fn cases(count: usize) -> Vec<Case> {
             },
             [0, 2],
         ),
+        // Padded, as a causal layer is.
+        (
+            Tensor::random(Fp16, &[1, COLS, 1, count], 4),
+            |b, x, w| {
+                let pad = Constant::int32s(&[0, 0, 2, 1]);
+                let padded = b.op("pad", "padded", [("x", x.into()), ("pad", pad.into())])?;
+                b.conv("y", padded, w, None, &Conv::default())
+            },
+            [0, 2],
+        ),
     ]
 }
 
