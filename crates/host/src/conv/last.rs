@@ -443,7 +443,7 @@ impl Last {
                     };
                     for panel in panels.clone() {
                         let (first, width) = self.panel(panel);
-                        let column = group * self.outputs + first;
+                        let (column, cols) = (group * self.outputs + first, width.min(self.outputs - first));
                         let b_panel = packed(panel, steps);
                         // What the tiles after these read: the next panel, or the next block's
                         // first.
@@ -452,27 +452,29 @@ impl Last {
                             Some(steps) if groups.len() == 1 => packed(panels.start, steps),
                             _ => &[],
                         };
-                        let tiles = lines().flat_map(|(line, first)| {
-                            (0..area.length)
-                                .step_by(height)
-                                .map(move |row| (line + row, first + row, area.length - row))
-                        });
-                        for (tile, (row, place, left)) in tiles.enumerate() {
-                            let partial = ((panel - panels.start) * count + row) * full;
-                            let strip = Strip {
-                                a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
-                                runs,
-                                b: b_panel.as_ptr(),
-                                partial: sums.as_mut_ptr().wrapping_add(partial),
-                                first: b == 0,
-                                last: b + 1 == blocks.len(),
-                                out: out.at(place, column),
-                                cols: width.min(self.outputs - first),
-                                ahead: Ahead::part(ahead, tile, tiles_per_panel),
-                            };
-                            // SAFETY: the rows were gathered, the panels have all steps, and there
-                            // is room for the sums of all panels and rows.
-                            unsafe { strip.run(height.min(left), width) };
+                        let ahead = Ahead::spread(ahead, tiles_per_panel, runs.count * runs.length);
+                        let mut tile = 0;
+                        for (line, first) in lines() {
+                            let mut at = 0;
+                            while at < area.length {
+                                let row = line + at;
+                                let partial = ((panel - panels.start) * count + row) * full;
+                                let strip = Strip {
+                                    a: rows.as_ptr().wrapping_add(row * PITCH + n * self.channels),
+                                    runs,
+                                    b: b_panel.as_ptr(),
+                                    partial: sums.as_mut_ptr().wrapping_add(partial),
+                                    first: b == 0,
+                                    last: b + 1 == blocks.len(),
+                                    out: out.at(first + at, column),
+                                    cols,
+                                    ahead: ahead.part(tile),
+                                };
+                                // SAFETY: the rows were gathered, the panels have all steps, and
+                                // there is room for the sums of all panels and rows.
+                                unsafe { strip.run(height.min(area.length - at), width) };
+                                (at, tile) = (at + height, tile + 1);
+                            }
                         }
                     }
                 }

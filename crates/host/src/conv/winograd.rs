@@ -207,7 +207,7 @@ impl Winograd {
                     // The next panel, or the next value.
                     let after = packed + channels * columns;
                     let ahead = &weights[after..weights.len().min(after + channels * full)];
-                    let parts = count.div_ceil(height);
+                    let ahead = Ahead::spread(ahead, count.div_ceil(height), channels);
                     for (part, row) in (0..count).step_by(height).enumerate() {
                         let partial = (value * panels.len() + panel) * count * full + row * columns;
                         let strip = Strip {
@@ -219,7 +219,7 @@ impl Winograd {
                             last: false,
                             out,
                             cols: columns,
-                            ahead: Ahead::part(ahead, part, parts),
+                            ahead: ahead.part(part),
                         };
                         // SAFETY: the rows were written above, the panels have all channels, and
                         // there is room for the sums of all values, panels and tiles.

@@ -54,19 +54,31 @@ pub(crate) struct Strip<'a> {
     pub ahead: Ahead,
 }
 
-/// Neighboring cache lines that are read soon.
+/// Values that are read soon, prefetched a part with each of some tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
-    pub at: *const u8,
-    pub lines: usize,
+    at: *const u8,
+    lines: usize,
+    /// Lines of a part.
+    share: usize,
+    /// Lines that a tile prefetches every [`PREFETCH_INTERVAL`] steps: a burst would wait for the
+    /// buffers of outstanding loads.
+    burst: usize,
 }
 
 impl Ahead {
-    /// Part `part` of `parts` of some values.
-    pub fn part(values: &[f32], part: usize, parts: usize) -> Ahead {
+    /// The values, spread over so many tiles of so many steps along K.
+    pub fn spread(values: &[f32], tiles: usize, steps: usize) -> Ahead {
         let lines = size_of_val(values).div_ceil(LINE);
-        let (from, to) = (part * lines / parts, (part + 1) * lines / parts);
-        Ahead { at: values.as_ptr().cast::<u8>().wrapping_add(from * LINE), lines: to - from }
+        let share = lines.div_ceil(tiles.max(1));
+        let burst = share.div_ceil((steps / PREFETCH_INTERVAL).max(1));
+        Ahead { at: values.as_ptr().cast(), lines, share, burst }
+    }
+
+    /// What tile `tile` prefetches.
+    pub fn part(self, tile: usize) -> Ahead {
+        let from = (tile * self.share).min(self.lines);
+        Ahead { at: self.at.wrapping_add(from * LINE), lines: self.share.min(self.lines - from), ..self }
     }
 }
 
@@ -320,12 +332,7 @@ impl Results<'_> {
             }
             for step in self.steps {
                 match *step {
-                    PointStep::Clamp(low, high) => {
-                        let (low, high) = (S::splat(low), S::splat(high));
-                        for v in sums.as_flattened_mut() {
-                            *v = S::at_most(high, S::at_least(low, *v));
-                        }
-                    }
+                    PointStep::Clamp(low, high) => clamp::<S>(low, high, sums.as_flattened_mut()),
                     PointStep::PlusAddend => {
                         let (addend, pitch) = self.addend;
                         for (i, row) in sums.iter_mut().enumerate() {
@@ -360,6 +367,26 @@ impl Results<'_> {
     }
 }
 
+/// [`PointStep::Clamp`].
+///
+/// # Safety
+/// The processor supports the instruction set.
+#[inline(always)]
+unsafe fn clamp<S: Simd>(low: f32, high: f32, values: &mut [S::V]) {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let (low, bounded, high) = (S::splat(low), high < f32::INFINITY, S::splat(high));
+        for v in &mut *values {
+            *v = S::at_least(low, *v);
+        }
+        if bounded {
+            for v in values {
+                *v = S::at_most(high, *v);
+            }
+        }
+    }
+}
+
 /// Applies steps to vectors of `n` values; the addends of one vector are so many elements after
 /// those of the vector before.
 #[inline(always)]
@@ -375,12 +402,7 @@ unsafe fn steps<S: Simd, const R: usize>(
         let mut held = values;
         for step in steps {
             match *step {
-                PointStep::Clamp(low, high) => {
-                    let (low, high) = (S::splat(low), S::splat(high));
-                    for v in &mut values {
-                        *v = S::at_most(high, S::at_least(low, *v));
-                    }
-                }
+                PointStep::Clamp(low, high) => clamp::<S>(low, high, &mut values),
                 PointStep::From(low) => {
                     let low = S::splat(low);
                     for v in &mut values {
@@ -458,14 +480,12 @@ pub(super) unsafe fn strip<S: Simd, const M: usize, const N: usize>(job: &Strip<
         }
         let (mut a, mut b) = (job.a, job.b);
         let mut ahead = job.ahead;
-        // Spread over the tile: a burst would wait for the buffers of outstanding loads.
-        let share = ahead.lines.div_ceil((job.runs.count * job.runs.length / PREFETCH_INTERVAL).max(1));
         for _ in 0..job.runs.count {
             let mut k = 0;
             while k < job.runs.length {
-                for _ in 0..share.min(ahead.lines) {
+                for _ in 0..ahead.burst.min(ahead.lines) {
                     S::prefetch(ahead.at);
-                    ahead = Ahead { at: ahead.at.wrapping_add(LINE), lines: ahead.lines - 1 };
+                    ahead = Ahead { at: ahead.at.wrapping_add(LINE), lines: ahead.lines - 1, ..ahead };
                 }
                 let end = job.runs.length.min(k + PREFETCH_INTERVAL);
                 while k < end {
