@@ -298,6 +298,12 @@ impl ModelProgram {
         ModelProgram::new(open_checked(path, care, options)?)
     }
 
+    /// A program that was made here and is in no file; messages call it `name`.
+    pub fn made(name: &str, program: Program) -> ModelProgram {
+        let source = Source::new(name, "");
+        ModelProgram { form: Form::Text, program, description: None, warnings: Diagnostics::new(), source }
+    }
+
     /// The program of a file that was opened.
     ///
     /// # Errors
