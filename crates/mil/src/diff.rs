@@ -257,6 +257,10 @@ fn operand<'a>(side: &FunctionSide<'a>, arg: &'a Arg) -> Operand<'a> {
 fn constants(a: &Weights, old: &Constant, b: &Weights, new: &Constant, report: &mut dyn FnMut(DifferenceKind, String)) {
     if old.ty() != new.ty() {
         report(DifferenceKind::Changed, format!("a constant {} became {}", old.ty(), new.ty()));
+    } else if let (Some(x), Some(y)) = (old.as_str(), new.as_str()) {
+        if x != y {
+            report(DifferenceKind::Changed, format!("\"{x}\" became \"{y}\""));
+        }
     } else if !equal(a, old, b, new) {
         let (x, y) = (old.bytes(a).unwrap_or_default(), new.bytes(b).unwrap_or_default());
         let width = old.ty().dtype().and_then(|d| d.bytes()).unwrap_or(1);
@@ -401,5 +405,17 @@ mod tests {
         );
         assert_eq!(reported(&[(line, &two)]), ["changed y: `x`: a became b", "added b: relu"]);
         assert_eq!(reported(&[("func main", "func other")]).len(), 2);
+    }
+
+    #[test]
+    fn words_are_shown() {
+        let gelu = |mode: &str| {
+            let text = TEXT.replace("relu(x = a)", &format!("gelu(x = a, mode = string(\"{mode}\"))"));
+            parse(&text, &Weights::new()).expect("reads")
+        };
+        assert!(diff(&gelu("EXACT"), &gelu("EXACT")).is_empty());
+        let found = diff(&gelu("EXACT"), &gelu("TANH_APPROXIMATION"));
+        assert_eq!(found[0].message, "`mode`: \"EXACT\" became \"TANH_APPROXIMATION\"");
+        assert_eq!((found.len(), found[0].kind), (1, DifferenceKind::Changed));
     }
 }

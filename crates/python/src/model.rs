@@ -29,6 +29,9 @@ const KEPT: usize = 8;
 /// A parameter as Python sees it: its name, its type as MIL spells it, and its shape.
 type PortTuple = (String, &'static str, Vec<usize>);
 
+/// A device and shapes, as [`OpenModel::run`] is given them.
+type Choice = (String, Vec<String>);
+
 /// What [`OpenModel::diff`] finds.
 type Differences = (Vec<(&'static str, String, String, String)>, Option<Vec<(String, String, f64, f64, f64, bool)>>);
 
@@ -41,7 +44,7 @@ pub struct OpenModel {
     options: ModelOptions,
     model: ferrane::Model,
     /// By device and shapes, the last one used at the end.
-    loaded: Mutex<Vec<((String, Vec<String>), Executable)>>,
+    loaded: Mutex<Vec<(Choice, Executable)>>,
 }
 
 impl OpenModel {
