@@ -11,7 +11,9 @@ mod arrays;
 mod device;
 mod error;
 mod model;
+mod stream;
 mod text;
+mod train;
 
 use std::process::ExitCode;
 
@@ -56,6 +58,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::OpenModel>()?;
     module.add_class::<text::LanguageModel>()?;
     module.add_class::<text::Pieces>()?;
+    module.add_class::<train::Training>()?;
     module.add_function(wrap_pyfunction!(command, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;

@@ -1,16 +1,13 @@
 //! Language models: text that continues a prompt, in pieces.
 
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferrane::llm::model;
 use ferrane::llm::sample::{Sampler, Sampling};
 use pyo3::prelude::*;
 
 use crate::error::{self, failed};
-
-/// Pieces that are generated ahead of the reader.
-const AHEAD: usize = 16;
+use crate::stream::Stream;
 
 /// A language model with its tokenizer.
 #[pyclass(frozen, module = "ferrane._native")]
@@ -51,33 +48,24 @@ impl LanguageModel {
         let sampling = Sampling { temperature, top_p, top_k, seed, ..Sampling::default() };
         let sampler = Sampler::new(&sampling).map_err(failed)?;
         let (model, device) = (Arc::clone(&self.model), self.device.clone());
-        let (to, from) = sync_channel(AHEAD);
-        std::thread::Builder::new()
-            .name("ferrane-generate".into())
-            .spawn(move || {
-                let pieces = || -> Result<(), String> {
-                    let mut generator =
-                        model.generator(Some(&device), Default::default(), sampler).map_err(|e| e.to_string())?;
-                    for piece in generator.generate(&prompt, tokens).map_err(|e| e.to_string())? {
-                        // The reader has dropped the iterator.
-                        if to.send(Ok(piece.map_err(|e| e.to_string())?.text)).is_err() {
-                            break;
-                        }
-                    }
-                    Ok(())
-                };
-                if let Err(error) = pieces() {
-                    let _ = to.send(Err(error));
+        let text = |e: &dyn std::fmt::Display| e.to_string();
+        let stream = Stream::spawn("ferrane-generate", move |send| {
+            let generator = model.generator(Some(&device), Default::default(), sampler);
+            let mut generator = generator.map_err(|e| text(&e))?;
+            for piece in generator.generate(&prompt, tokens).map_err(|e| text(&e))? {
+                if !send(piece.map_err(|e| text(&e))?.text) {
+                    break;
                 }
-            })
-            .map_err(failed)?;
-        Ok(Pieces(Mutex::new(from)))
+            }
+            Ok(())
+        })?;
+        Ok(Pieces(stream))
     }
 }
 
 /// Pieces of text, as they are generated.
 #[pyclass(frozen, module = "ferrane._native")]
-pub struct Pieces(Mutex<Receiver<Result<String, String>>>);
+pub struct Pieces(Stream);
 
 #[pymethods]
 impl Pieces {
@@ -86,7 +74,6 @@ impl Pieces {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let next = py.detach(|| self.0.lock().ok().and_then(|from| from.recv().ok()));
-        next.transpose().map_err(failed)
+        self.0.next(py)
     }
 }

@@ -1,0 +1,77 @@
+"""Training from Python: events, resuming, stopping, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+import ferrane
+from ferrane import llm, train
+
+SMALL: Dict[str, Any] = {"seq": 32, "accum": 1, "eval_every": 0, "eval_windows": 4, "save_every": 0}
+
+
+def losses(events: List[Dict[str, Any]]) -> List[float]:
+    return [event["record"]["loss"] for event in events if event["event"] == "update"]
+
+
+def test_a_run_continues_where_it_was_stopped(tmp_path: Path) -> None:
+    whole = list(train.Session(out=tmp_path / "whole", steps=12, **SMALL))
+    kinds = [event["event"] for event in whole]
+    assert kinds[-1] == "finished" and "compiled" in kinds and len(losses(whole)) == 12
+    assert losses(whole)[-1] < losses(whole)[0]
+
+    session = train.Session(out=tmp_path / "parts", steps=12, **SMALL)
+    first = []
+    for event in session:
+        first.append(event)
+        if len(losses(first)) == 5:
+            session.stop()
+    assert "stopped" in [event["event"] for event in first]
+    rest = list(train.Session.resume(tmp_path / "parts"))
+    assert losses(first) + losses(rest) == losses(whole)
+    assert len(llm.Model(tmp_path / "whole").generate("One day", tokens=8, seed=1)) > 0
+
+
+def test_a_session_that_is_dropped_saves_a_checkpoint(tmp_path: Path) -> None:
+    session = train.Session(out=tmp_path, steps=100_000, **SMALL)
+    while next(session)["event"] != "update":
+        pass
+    del session
+    script = "from ferrane import train; import sys, time; time.sleep(1); print(next(train.Session.resume(sys.argv[1])))"
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupt_reaches_a_reader_that_waits(tmp_path: Path) -> None:
+    script = (
+        "import sys; from ferrane import train\n"
+        "s = train.Session(out=sys.argv[1], steps=100000, seq=32, eval_every=0, eval_windows=0, save_every=0)\n"
+        "try:\n"
+        "    for e in s:\n"
+        "        if e['event'] == 'update': print('update', flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "update\n"
+    os.kill(process.pid, signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert told.endswith("interrupted\n")
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ferrane.FerraneError, match="`step` is no option.*steps"):
+        train.Session(out=tmp_path, step=3)
+    with pytest.raises(ferrane.FerraneError, match="nothing.txt"):
+        list(train.Session(out=tmp_path, data="nothing.txt", steps=1))
+    with pytest.raises(ferrane.FerraneError):
+        list(train.Session.resume(tmp_path / "nowhere"))
+    with pytest.raises(ferrane.FerraneError, match="emulater"):
+        list(train.Session(out=tmp_path, device="emulater", steps=1))
