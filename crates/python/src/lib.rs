@@ -11,7 +11,7 @@ mod arrays;
 mod device;
 mod error;
 mod model;
-mod stream;
+mod queue;
 mod text;
 mod train;
 

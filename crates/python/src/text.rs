@@ -7,7 +7,7 @@ use ferrane::llm::sample::{Sampler, Sampling};
 use pyo3::prelude::*;
 
 use crate::error::{self, failed};
-use crate::stream::Stream;
+use crate::queue::TextQueue;
 
 /// A language model with its tokenizer.
 #[pyclass(frozen, module = "ferrane._native")]
@@ -49,7 +49,7 @@ impl LanguageModel {
         let sampler = Sampler::new(&sampling).map_err(failed)?;
         let (model, device) = (Arc::clone(&self.model), self.device.clone());
         let text = |e: &dyn std::fmt::Display| e.to_string();
-        let stream = Stream::spawn("ferrane-generate", move |send| {
+        let stream = TextQueue::spawn("ferrane-generate", move |send| {
             let generator = model.generator(Some(&device), Default::default(), sampler);
             let mut generator = generator.map_err(|e| text(&e))?;
             for piece in generator.generate(&prompt, tokens).map_err(|e| text(&e))? {
@@ -65,7 +65,7 @@ impl LanguageModel {
 
 /// Pieces of text, as they are generated.
 #[pyclass(frozen, module = "ferrane._native")]
-pub struct Pieces(Stream);
+pub struct Pieces(TextQueue);
 
 #[pymethods]
 impl Pieces {

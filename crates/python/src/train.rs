@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::error::failed;
-use crate::stream::Stream;
+use crate::queue::TextQueue;
 
 /// The name of plain fp32 arithmetic without a device.
 const REFERENCE: &str = "reference";
@@ -25,7 +25,7 @@ enum Start {
 /// A run of training.
 #[pyclass(frozen, module = "ferrane._native")]
 pub struct Training {
-    events: Stream,
+    events: TextQueue,
     stop: Arc<AtomicBool>,
 }
 
@@ -71,7 +71,7 @@ impl Training {
     fn start(start: Start) -> PyResult<Training> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let events = Stream::spawn("ferrane-train", move |send| {
+        let events = TextQueue::spawn("ferrane-train", move |send| {
             let mut events = |event: &Event| {
                 let text = serde_json::to_string(event).unwrap_or_default();
                 // Without a reader the run saves a checkpoint and ends.

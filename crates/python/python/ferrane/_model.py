@@ -254,8 +254,14 @@ def from_torch(module: Any, inputs: Sequence[Any], *, fp16: bool = True) -> Mode
     import numpy as np
     import torch
 
-    with torch.no_grad():
-        traced = torch.jit.trace(module.eval(), tuple(inputs), check_trace=False)
+    # PyTorch's fused attention is an op that no converter knows.
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            traced = torch.jit.trace(module.eval(), tuple(inputs), check_trace=False)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
     precision = coremltools.precision.FLOAT16 if fp16 else coremltools.precision.FLOAT32
 
     def described(tensor: Any) -> Any:

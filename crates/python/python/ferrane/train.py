@@ -58,7 +58,7 @@ class Session(Iterator[Dict[str, Any]]):
         return session
 
     def stop(self) -> None:
-        """Asks the run to save a checkpoint and to end; the events that are left tell so."""
+        """Asks the run to save a checkpoint and to end; the last events say so."""
         self._native.stop()
 
     def __iter__(self) -> Session:

@@ -15,15 +15,15 @@ const AHEAD: usize = 16;
 const SIGNALS: Duration = Duration::from_millis(50);
 
 /// The reader's end. When it is dropped, the writer learns so at its next text.
-pub struct Stream(Mutex<Receiver<Result<String, String>>>);
+pub struct TextQueue(Mutex<Receiver<Result<String, String>>>);
 
-impl Stream {
-    /// Starts a thread. Its work sends texts, which tells whether there is still a reader; an error
-    /// comes after the last text.
+impl TextQueue {
+    /// Starts a thread. Its work sends texts, which returns whether there is still a reader; an
+    /// error comes after the last text.
     pub fn spawn(
         name: &str,
         work: impl FnOnce(&dyn Fn(String) -> bool) -> Result<(), String> + Send + 'static,
-    ) -> PyResult<Stream> {
+    ) -> PyResult<TextQueue> {
         let (to, from) = sync_channel(AHEAD);
         let thread = std::thread::Builder::new().name(name.into());
         let run = move || {
@@ -32,7 +32,7 @@ impl Stream {
             }
         };
         thread.spawn(run).map_err(failed)?;
-        Ok(Stream(Mutex::new(from)))
+        Ok(TextQueue(Mutex::new(from)))
     }
 
     /// The next text; `None` after the last one.
