@@ -36,13 +36,17 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ferrane::train::data::DataSet;
 use ferrane::train::ranks::Link;
 
+const START: &str = "\
+Try one of these first; MODEL is an .mlpackage, .onnx, .mil or .aimodel:
+  ferrane train                                   train a small story model here, in about three minutes
+  ferrane run MODEL -i x=random:1                 run a network on a software engine, with random numbers
+  ferrane check --machine m4-macos15-inmem MODEL  what an M4's engine refuses, computes wrongly or runs slowly";
+
 /// Program the Apple Neural Engine: read, check, convert and run MIL programs, train and run
 /// transformers, on the engine or on its emulator.
 #[derive(Debug, Parser)]
 #[command(name = "ferrane", version, arg_required_else_help = true, max_term_width = 110)]
-#[command(
-    after_help = "Start with `ferrane train`: it trains a small story model on this computer in about three minutes."
-)]
+#[command(after_help = START)]
 pub struct Cli {
     /// The command to run.
     #[command(subcommand)]

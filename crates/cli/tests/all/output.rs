@@ -118,7 +118,7 @@ fn a_full_standard_output_is_an_error() {
 fn help_teaches_and_shows_the_defaults() {
     let place = Place::new();
     let all = place.run("--help").ok().out;
-    for command in ["train", "generate", "eval", "devices", "bench", "Start with `ferrane train`"] {
+    for command in ["train", "generate", "eval", "devices", "bench", "Try one of these first"] {
         assert!(all.contains(command), "{command}");
     }
     let train = place.run("train --help").ok().out.split_whitespace().collect::<Vec<_>>().join(" ");
