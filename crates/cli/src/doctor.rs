@@ -93,7 +93,7 @@ fn list() -> Result<()> {
 
 /// This command again, for one probe.
 fn child(args: &Doctor, probe: &Probe) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = crate::again()?;
     command.args(["doctor", "--here", "--json", "-", "--device", &args.device, "--probes", probe.name]);
     Ok(command)
 }

@@ -53,6 +53,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -62,6 +63,51 @@ pub fn command() -> clap::Command {
     // The libraries own the defaults of `train` and the passes of `convert`.
     let command = Cli::command().mut_subcommand("train", train::describe).mut_subcommand("convert", convert::describe);
     help::grouped(command)
+}
+
+/// How another program that runs the command is started as the command, and the arguments.
+struct Started {
+    words: Vec<OsString>,
+    arguments: Vec<OsString>,
+}
+
+static STARTED: OnceLock<Started> = OnceLock::new();
+
+/// Runs the command within another program, which is started as the command by these words:
+/// `python -m ferrane`. The first of the arguments is the command's own name.
+pub fn run_as(words: impl Into<Vec<OsString>>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    STARTED.get_or_init(|| Started { words: words.into(), arguments: arguments.clone() });
+    run(arguments)
+}
+
+/// This command again, without arguments.
+fn again() -> std::io::Result<std::process::Command> {
+    match STARTED.get().and_then(|started| started.words.split_first()) {
+        Some((program, words)) => {
+            let mut command = std::process::Command::new(program);
+            command.args(words);
+            Ok(command)
+        }
+        None => Ok(std::process::Command::new(std::env::current_exe()?)),
+    }
+}
+
+/// The words by which the user started the command.
+fn started_by() -> Vec<String> {
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    match STARTED.get() {
+        Some(started) => started.words.iter().map(text).collect(),
+        None => vec![std::env::args().next().unwrap_or_else(|| "ferrane".into())],
+    }
+}
+
+/// The arguments that the command was given.
+fn arguments() -> Vec<OsString> {
+    match STARTED.get() {
+        Some(started) => started.arguments.iter().skip(1).cloned().collect(),
+        None => std::env::args_os().skip(1).collect(),
+    }
 }
 
 /// Runs the command with these arguments, the first of which is its own name.

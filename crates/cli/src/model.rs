@@ -193,5 +193,5 @@ impl From<WeightsType> for WeightType {
 
 /// This program as the user called it, for commands that the user can copy.
 pub fn program() -> String {
-    crate::out::quoted(&std::env::args().next().unwrap_or_else(|| "ferrane".into()))
+    crate::started_by().iter().map(|word| crate::out::quoted(word)).collect::<Vec<_>>().join(" ")
 }

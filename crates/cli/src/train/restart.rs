@@ -46,8 +46,8 @@ pub fn after(error: Error, args: &Train, step: Option<u64>, show: &mut Show) -> 
     show.event(&Event::Warning {
         text: format!("the compile budget of this process is spent {place}: continuing in a new process"),
     });
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1)).env(RESTARTED, format!("{at}:{count}"));
+    let mut command = crate::again()?;
+    command.args(crate::arguments()).env(RESTARTED, format!("{at}:{count}"));
     if step.is_some() && !args.resume {
         command.arg("--resume");
     }
