@@ -12,8 +12,8 @@ PROGRAM = """program(1.3)
 
 exact = ferrane.load(PROGRAM.replace("OP", 'gelu(x = x, mode = string("EXACT"))').encode())
 tanh = ferrane.load(PROGRAM.replace("OP", 'gelu(x = x, mode = string("TANH_APPROXIMATION"))').encode())
-found = exact.diff(tanh, run=1, within=0.01)
-for kind, function, name, message in found.differences:
-    print(f"{function}, {name}: {kind} {message}")
+found = exact.diff(tanh, seed=1, within=0.01)
+for change in found.changes:
+    print(f"{change.function}, {change.name}: {change.kind} {change.message}")
 for output in found.outputs or ():
     print(f"{output.output}: differs by {output.max:.1e} of {output.scale:.1e}, {'same' if output.same else 'different'}")

@@ -12,6 +12,6 @@ with tempfile.TemporaryDirectory() as folder:
     for name in ("model.mlpackage", "model.mil", "model.aimodel"):
         path = Path(folder, name)
         model.save(path)
-        outputs = model.diff(ferrane.load(path), run=1, within=1e-3).outputs or ()
+        outputs = model.diff(ferrane.load(path), seed=1, within=1e-3).outputs or ()
         print(name, "computes the same" if all(output.same for output in outputs) else "differs")
 print(model.text().splitlines()[0])

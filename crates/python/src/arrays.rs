@@ -1,16 +1,17 @@
 //! Arrays of numpy, and whatever numpy takes for one, as tensors, and tensors as arrays.
 
 use ferrane::mil::{DataType, Function, Type};
-use ferrane::{Tensor, Tensors};
+use ferrane::{Error, ErrorKind, Tensor, Tensors};
 use half::f16;
 use numpy::{Element, PyArrayDyn, PyArrayMethods as _, PyUntypedArray, PyUntypedArrayMethods as _};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::{device, failed};
+use crate::error::{device, failed, of_input};
 
-/// A parameter as a model declares it: its name, its type and its shape.
-pub type Declared = (String, DataType, Vec<usize>);
+/// A parameter as a model declares it: its name, its type, and its shape unless that varies.
+pub type Declared = (String, DataType, Option<Vec<usize>>);
 
 /// The inputs and the states of a function.
 pub fn parameters(function: &Function) -> (Vec<Declared>, Vec<Declared>) {
@@ -28,18 +29,22 @@ pub fn parameters(function: &Function) -> (Vec<Declared>, Vec<Declared>) {
 
 /// A parameter or a result of a function.
 pub fn declared(name: &str, ty: &Type) -> Declared {
-    (name.to_string(), ty.dtype().unwrap_or(DataType::Fp32), ty.shape().unwrap_or_default())
+    (name.to_string(), ty.dtype().unwrap_or(DataType::Fp32), ty.shape())
 }
 
-/// A C-contiguous array of anything that numpy or DLPack takes for one. Nothing is copied unless
-/// the order of the elements requires it.
+/// A C-contiguous array, in the byte order of this computer, of anything that numpy or DLPack takes
+/// for one. Nothing is copied unless this requires it.
 fn as_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
     let numpy = value.py().import("numpy")?;
-    let foreign = !value.is_instance_of::<PyUntypedArray>() && value.hasattr("__dlpack__")?;
+    let is_array = value.is_instance_of::<PyUntypedArray>();
+    if is_array && value.is_instance(&numpy.getattr("ma")?.getattr("MaskedArray")?)? {
+        return Err(failed("a masked array has no value where it is masked; give `filled(…)`"));
+    }
+    let foreign = !is_array && value.hasattr("__dlpack__")?;
     let value = if foreign { numpy.call_method1("from_dlpack", (value,))? } else { value.clone() };
-    let order = PyDict::new(value.py());
-    order.set_item("order", "C")?;
-    Ok(numpy.call_method("asarray", (value,), Some(&order))?.cast_into()?)
+    let array = numpy.call_method1("asarray", (value,))?;
+    let dtype = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+    Ok(numpy.call_method1("require", (array, dtype, "CA"))?.cast_into()?)
 }
 
 /// The elements as bytes if the array has this type.
@@ -69,7 +74,8 @@ fn elements(array: &Bound<'_, PyUntypedArray>) -> PyResult<(DataType, Vec<u8>)> 
     Err(failed(format!("arrays of dtype {} are not taken; convert it with `astype`", array.dtype())))
 }
 
-/// The tensor of an array. Its elements are converted to the type that a parameter declares.
+/// The tensor of an array or of nested lists. Its elements are converted to the type that a
+/// parameter declares.
 fn tensor(value: &Bound<'_, PyAny>, wanted: Option<DataType>) -> PyResult<Tensor> {
     let array = as_array(value)?;
     let (dtype, bytes) = elements(&array)?;
@@ -81,18 +87,47 @@ fn tensor(value: &Bound<'_, PyAny>, wanted: Option<DataType>) -> PyResult<Tensor
 }
 
 /// The tensors of a dictionary of arrays, in the types that `declared` has for them.
+///
+/// # Errors
+/// An array that cannot be taken; the message has its name.
 pub fn tensors(values: &Bound<'_, PyDict>, declared: &[Declared]) -> PyResult<Tensors> {
+    let py = values.py();
     let mut tensors = Tensors::new();
-    for (name, value) in values {
-        let name: String = name.extract()?;
+    // A copy: what numpy calls may change the dictionary.
+    for item in values.items() {
+        let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
         let wanted = declared.iter().find(|(n, ..)| *n == name).map(|(_, dtype, _)| *dtype);
-        let tensor = tensor(&value, wanted).map_err(|e| match e.is_instance_of::<crate::FerraneError>(value.py()) {
-            true => failed(format!("`{name}`: {}", e.value(value.py()))),
-            false => e,
-        })?;
+        let interrupted = |e: &PyErr| !e.is_instance_of::<PyException>(py);
+        let tensor = tensor(&value, wanted).map_err(|e| if interrupted(&e) { e } else { of_input(py, &name, e) })?;
         tensors.insert(name, tensor);
     }
     Ok(tensors)
+}
+
+/// The tensors whose shapes are not the declared ones, in the order of their names.
+pub fn reshaped<'t>(tensors: &'t Tensors, declared: &'t [Declared]) -> Vec<(&'t str, &'t [usize], &'t [usize])> {
+    let mut found: Vec<_> = tensors
+        .iter()
+        .filter_map(|(name, tensor)| {
+            let shape = declared.iter().find(|(n, ..)| n == name)?.2.as_ref()?;
+            (tensor.shape() != shape).then_some((name.as_str(), tensor.shape(), shape.as_slice()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Refuses tensors of other shapes than the declared ones.
+///
+/// # Errors
+/// The first such tensor.
+pub fn check_shapes(tensors: &Tensors, declared: &[Declared]) -> PyResult<()> {
+    match reshaped(tensors, declared).first() {
+        Some((name, found, shape)) => {
+            Err(device(&Error::new(ErrorKind::Binding, format!("`{name}` has shape {found:?}, and takes {shape:?}"))))
+        }
+        None => Ok(()),
+    }
 }
 
 fn typed<'py, T: Element + bytemuck::Pod>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {

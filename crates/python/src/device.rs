@@ -1,11 +1,12 @@
 //! Devices, and functions that are loaded on one.
 
-use ferrane::Call;
+use ferrane::{Call, Tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrays::{self, Declared};
 use crate::error::device;
+use crate::fork::unlocked;
 
 /// A device, opened by its name: `emulator`, `emulator?numerics=exact`, `ane`.
 #[pyclass(frozen, module = "ferrane._native")]
@@ -16,7 +17,7 @@ impl Device {
     #[new]
     #[pyo3(signature = (name = "emulator"))]
     fn new(py: Python<'_>, name: &str) -> PyResult<Device> {
-        py.detach(|| ferrane::open(name)).map(Device).map_err(|e| device(&e))
+        unlocked(py, || ferrane::open(name))?.map(Device).map_err(|e| device(&e))
     }
 
     /// The device's name, with its options.
@@ -39,33 +40,48 @@ pub struct Executable {
 impl Executable {
     pub fn load(py: Python<'_>, on: &ferrane::Device, model: &ferrane::Model) -> PyResult<Executable> {
         let function = model.function();
-        let executable = py.detach(|| on.load(model.program(), &function.name)).map_err(|e| device(&e))?;
+        let executable = unlocked(py, || on.load(model.program(), &function.name))?.map_err(|e| device(&e))?;
         let (inputs, states) = arrays::parameters(function);
         Ok(Executable { executable, function: function.name.clone(), inputs, states })
     }
 }
 
-#[pymethods]
 impl Executable {
-    /// Runs the function: an array for each output. `states` are the states before the run; those
-    /// after it are put in their place, and states that are not named begin as zeros.
-    #[pyo3(signature = (inputs, states = None))]
-    pub fn run<'py>(
+    /// Runs the function on tensors that have its shapes.
+    pub fn call<'py>(
         &self,
         py: Python<'py>,
-        inputs: &Bound<'py, PyDict>,
+        inputs: Tensors,
         states: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mut call = Call::new().function(self.function.as_str()).inputs(arrays::tensors(inputs, &self.inputs)?);
+        arrays::check_shapes(&inputs, &self.inputs)?;
+        let mut call = Call::new().function(self.function.as_str()).inputs(inputs);
         if let Some(states) = states {
-            call = call.states(arrays::tensors(states, &self.states)?);
+            let states = arrays::tensors(states, &self.states)?;
+            arrays::check_shapes(&states, &self.states)?;
+            call = call.states(states);
         }
-        let returned = py.detach(|| self.executable.call(call)).map_err(|e| device(&e))?;
+        let returned = unlocked(py, || self.executable.call(call))?.map_err(|e| device(&e))?;
         if let Some(states) = states {
             arrays::put(states, returned.states.iter())?;
         }
         let outputs = PyDict::new(py);
         arrays::put(&outputs, returned.outputs.iter())?;
         Ok(outputs)
+    }
+}
+
+#[pymethods]
+impl Executable {
+    /// Runs the function: an array for each output. `states` are the states before the run, and are
+    /// replaced by those after it; states that are not named begin as zeros.
+    #[pyo3(signature = (inputs, states = None))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        states: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.call(py, arrays::tensors(inputs, &self.inputs)?, states)
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fmt::Display;
 
-use ferrane::ModelError;
+use ferrane::diag::Severity;
+use ferrane::{ErrorKind, ModelError};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 create_exception!(
     ferrane,
@@ -22,7 +24,33 @@ pub fn failed(message: impl Display) -> PyErr {
 
 /// The error of a device.
 pub fn device(error: &ferrane::Error) -> PyErr {
-    with(error.to_string(), Some(error.kind().code()), Some(error.remedy()), "[]")
+    let remedy = match error.kind() {
+        // The library's remedies are about surfaces, which Python does not see.
+        ErrorKind::Binding | ErrorKind::Layout => {
+            "The model's `inputs` and `states` list the names, types and shapes that it takes."
+        }
+        _ => error.remedy(),
+    };
+    with(error.to_string(), Some(error.kind().code()), Some(remedy), "[]")
+}
+
+/// The error with the name of an input before its message.
+pub fn of_input(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+    let code: Option<String> = attribute(py, &error, "code");
+    let remedy: Option<String> = attribute(py, &error, "remedy");
+    with(format!("`{name}`: {}", error.value(py)), code.as_deref(), remedy.as_deref(), "[]")
+}
+
+fn attribute(py: Python<'_>, error: &PyErr, name: &str) -> Option<String> {
+    error.value(py).getattr(name).and_then(|value| value.extract()).ok().flatten()
+}
+
+/// Gives errors that Python raises itself the attributes, too.
+pub fn declare(py: Python<'_>) -> PyResult<()> {
+    let error = py.get_type::<FerraneError>();
+    error.setattr("code", py.None())?;
+    error.setattr("remedy", py.None())?;
+    error.setattr("diagnostics", PyTuple::empty(py))
 }
 
 /// The error of a model file.
@@ -31,7 +59,7 @@ pub fn model(error: &ModelError) -> PyErr {
         ModelError::Device(error) => device(error),
         ModelError::Program { text, diagnostics } => {
             let found = diagnostics.json(text).to_string();
-            let first = diagnostics.iter().next().map(|d| d.code.to_string());
+            let first = diagnostics.iter().find(|d| d.severity == Severity::Error).map(|d| d.code.to_string());
             with(error.to_string(), first.as_deref(), None, &found)
         }
         error => failed(error),

@@ -10,6 +10,7 @@
 mod arrays;
 mod device;
 mod error;
+mod fork;
 mod model;
 mod queue;
 mod text;
@@ -20,14 +21,16 @@ use std::process::ExitCode;
 use pyo3::prelude::*;
 
 use error::{FerraneError, failed};
+use fork::unlocked;
 
 /// Runs the command with these arguments, the first of which is its name, and returns its exit
-/// status.
+/// status. Where the command starts itself again, it starts `python -m ferrane`.
 #[pyfunction]
-fn command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
-    let code = py.detach(|| ferrane_cli::run(arguments));
+fn command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> PyResult<u8> {
+    let words = [py.import("sys")?.getattr("executable")?.extract()?, "-m".into(), "ferrane".into()];
+    let code = unlocked(py, || ferrane_cli::run_as(words, arguments))?;
     // An exit code is opaque.
-    (0..=u8::MAX).find(|&status| ExitCode::from(status) == code).unwrap_or(1)
+    Ok((0..=u8::MAX).find(|&status| ExitCode::from(status) == code).unwrap_or(1))
 }
 
 /// The names of the devices that can be opened here.
@@ -52,6 +55,7 @@ fn explain(code: &str) -> PyResult<String> {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    error::declare(module.py())?;
     module.add("FerraneError", module.py().get_type::<FerraneError>())?;
     module.add_class::<device::Device>()?;
     module.add_class::<device::Executable>()?;
@@ -59,6 +63,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<text::LanguageModel>()?;
     module.add_class::<text::Pieces>()?;
     module.add_class::<train::Training>()?;
+    module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
     module.add_function(wrap_pyfunction!(command, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;

@@ -1,10 +1,10 @@
-//! OpenModel files: opened, run, examined, differentiated, compared and written.
+//! Model files: opened, run, examined, differentiated, compared and written.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use ferrane::audit::AuditOptions;
-use ferrane::machine::cost::{CostModel, predict};
+use ferrane::machine::cost::{CostModel, predict_function};
 use ferrane::machine::placement::{PlaceOptions, core_ml_profile, place};
 use ferrane::machine::{CheckOptions, Profile, check};
 use ferrane::mil::diff::diff;
@@ -14,7 +14,7 @@ use ferrane::mil::print;
 use ferrane::model::{ModelOptions, ModelProgram, write_as};
 use ferrane::onnx::Precision;
 use ferrane::page::NetworkPage;
-use ferrane::{Call, OutputDistance};
+use ferrane::{Call, OutputDistance, Tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::arrays::{self, Declared};
 use crate::device::{Device, Executable};
 use crate::error::{self, failed};
+use crate::fork::unlocked;
 
 /// Executables that a model keeps, one for each device and choice of shapes.
 const KEPT: usize = 8;
@@ -53,20 +54,22 @@ impl OpenModel {
         Ok(OpenModel { name, program, options, model, loaded: Mutex::default() })
     }
 
-    /// The shapes of inputs that differ from those of the function, where the file may allow them.
-    fn other_shapes(&self, inputs: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
+    /// The choices of shapes for tensors whose shapes are not those of the function; the file may
+    /// allow them.
+    fn other_shapes(&self, inputs: &Tensors) -> Vec<String> {
         let (declared, _) = arrays::parameters(self.model.function());
-        let mut shapes = Vec::new();
-        for (name, value) in inputs {
-            let name: String = name.extract()?;
-            let Some((.., shape)) = declared.iter().find(|(n, ..)| *n == name) else { continue };
-            let Ok(found) = value.getattr("shape").and_then(|shape| shape.extract::<Vec<usize>>()) else { continue };
-            if found != *shape {
-                let extents: Vec<String> = found.iter().map(usize::to_string).collect();
-                shapes.push(format!("{name}={}", extents.join("x")));
-            }
-        }
-        Ok(shapes)
+        let extents = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+        let found = arrays::reshaped(inputs, &declared);
+        found.into_iter().map(|(name, shape, _)| format!("{name}={}", extents(shape))).collect()
+    }
+
+    /// The options with other shapes in addition to, or instead of, those that were chosen before.
+    fn reshaped(&self, shapes: &[String]) -> ModelOptions {
+        let mut options = self.options.clone();
+        let name = |item: &str| item.split('=').next().unwrap_or_default().to_string();
+        options.shapes.retain(|old| shapes.iter().all(|new| name(new) != name(old)));
+        options.shapes.extend(shapes.iter().cloned());
+        options
     }
 
     /// The function, loaded on a device for some shapes; from the last calls if it was there.
@@ -80,12 +83,11 @@ impl OpenModel {
                 return Ok(found.1);
             }
         }
-        let device = py.detach(|| ferrane::open(on)).map_err(|e| error::device(&e))?;
+        let device = unlocked(py, || ferrane::open(on))?.map_err(|e| error::device(&e))?;
         let executable = if key.1.is_empty() {
             Executable::load(py, &device, &self.model)?
         } else {
-            let mut options = self.options.clone();
-            options.shapes.extend(key.1.iter().cloned());
+            let options = self.reshaped(&key.1);
             let model = ferrane::Model::new(self.program.clone(), &options, &[]).map_err(|e| error::model(&e))?;
             Executable::load(py, &device, &model)?
         };
@@ -97,15 +99,10 @@ impl OpenModel {
         loaded.push((key, executable.clone()));
         Ok(executable)
     }
-
-    fn call(&self, inputs: &Bound<'_, PyDict>) -> PyResult<Call> {
-        let (declared, _) = arrays::parameters(self.model.function());
-        Ok(Call::new().function(self.model.function().name.as_str()).inputs(arrays::tensors(inputs, &declared)?))
-    }
 }
 
 fn ports(list: Vec<Declared>) -> Vec<PortTuple> {
-    list.into_iter().map(|(name, dtype, shape)| (name, dtype.name(), shape)).collect()
+    list.into_iter().map(|(name, dtype, shape)| (name, dtype.name(), shape.unwrap_or_default())).collect()
 }
 
 fn profile(machine: &str) -> PyResult<Profile> {
@@ -132,7 +129,8 @@ impl OpenModel {
         if fp16 {
             options.onnx = options.onnx.precision(Precision::Fp16);
         }
-        let program = py.detach(|| ModelProgram::open(path, Care::Whole, &options)).map_err(|e| error::model(&e))?;
+        let program =
+            unlocked(py, || ModelProgram::open(path, Care::Whole, &options))?.map_err(|e| error::model(&e))?;
         OpenModel::new(name.unwrap_or_else(|| program.source.name().to_string()), program, options)
     }
 
@@ -167,11 +165,6 @@ impl OpenModel {
         Executable::load(py, &on.0, &self.model)
     }
 
-    /// Number of ops of the function, constants included.
-    fn __len__(&self) -> usize {
-        self.model.function().ops.len()
-    }
-
     /// The program as MIL text; large weights are named by their place in a weight file.
     fn text(&self) -> String {
         print(self.model.program())
@@ -186,24 +179,28 @@ impl OpenModel {
         device: &str,
         states: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let shapes = self.other_shapes(inputs)?;
-        self.executable(py, device, shapes)?.run(py, inputs, states)
+        let inputs = arrays::tensors(inputs, &arrays::parameters(self.model.function()).0)?;
+        let shapes = self.other_shapes(&inputs);
+        // What is wrong with a scalar is said by the function, which takes other values.
+        let shapes = if inputs.iter().any(|(_, t)| t.shape().is_empty()) { Vec::new() } else { shapes };
+        self.executable(py, device, shapes)?.call(py, inputs, states)
     }
 
-    /// What a machine refuses, computes wrongly or runs slowly: a JSON array of findings.
+    /// What a machine refuses, computes wrongly or runs slowly, in all functions: a JSON array of
+    /// findings.
     #[pyo3(signature = (machine, strict = false))]
     fn check(&self, py: Python<'_>, machine: &str, strict: bool) -> PyResult<String> {
         let profile = profile(machine)?;
         let options = CheckOptions { strict, ..CheckOptions::default() };
         let program = self.model.program();
-        let found = py.detach(|| check(program, &profile, &options));
+        let found = unlocked(py, || check(program, &profile, &options))?;
         Ok(Value::from_iter(found.iter().map(|finding| finding.json(program))).to_string())
     }
 
     /// The predicted time of each op on a chip, as JSON and as text.
     fn cost(&self, py: Python<'_>, machine: &str) -> PyResult<(String, String)> {
         let model = CostModel::for_profile(&profile(machine)?).map_err(failed)?;
-        let cost = py.detach(|| predict(self.model.program(), &model)).map_err(failed)?;
+        let cost = unlocked(py, || predict_function(self.model.function(), &model))?.map_err(failed)?;
         Ok((cost.json(&model).to_string(), cost.to_string()))
     }
 
@@ -216,18 +213,18 @@ impl OpenModel {
             units: units.parse().map_err(failed)?,
             function: Some(self.model.function().name.clone()),
         };
-        let placement = py.detach(|| place(self.model.program(), &profile, &options));
+        let placement = unlocked(py, || place(self.model.program(), &profile, &options))?;
         Ok((serde_json::to_string(&placement).map_err(failed)?, placement.to_string()))
     }
 
     /// A page with the network as a graph, and what a machine does with it.
     fn page(&self, py: Python<'_>, machine: &str) -> PyResult<String> {
         let profile = profile(machine)?;
-        Ok(py.detach(|| {
+        unlocked(py, || {
             let mut page = NetworkPage::new(self.name(), self.model.program());
             page.examine(&profile, &CheckOptions::default(), &PlaceOptions::default());
             page.html()
-        }))
+        })
     }
 
     /// Which op loses precision for some inputs, as JSON, as text and as a page.
@@ -242,8 +239,11 @@ impl OpenModel {
         if let Some(machine) = machine {
             options.profile = profile(machine)?;
         }
-        let call = self.call(inputs)?;
-        let audit = py.detach(|| self.model.audit(&call, &options)).map_err(|e| error::model(&e))?;
+        let declared = arrays::parameters(self.model.function()).0;
+        let inputs = arrays::tensors(inputs, &declared)?;
+        arrays::check_shapes(&inputs, &declared)?;
+        let call = Call::new().function(self.model.function().name.as_str()).inputs(inputs);
+        let audit = unlocked(py, || self.model.audit(&call, &options))?.map_err(|e| error::model(&e))?;
         Ok((audit.json(self.name()).to_string(), audit.to_string(), audit.html(self.name())))
     }
 
@@ -260,7 +260,7 @@ impl OpenModel {
         let vjp = VjpOptions { outputs: keep_outputs, ..VjpOptions::default() };
         let options = BackwardOptions { lift, outputs, inputs, vjp };
         let name = &self.model.function().name;
-        let program = py.detach(|| backward(self.model.program(), name, &options)).map_err(failed)?;
+        let program = unlocked(py, || backward(self.model.program(), name, &options))?.map_err(failed)?;
         let made = format!("backward of {}", self.name);
         OpenModel::new(made.clone(), ModelProgram::made(&made, program), ModelOptions::default().function(name))
     }
@@ -272,11 +272,11 @@ impl OpenModel {
     #[pyo3(signature = (other, seed = None, within = 0.0))]
     fn diff(&self, py: Python<'_>, other: &OpenModel, seed: Option<u64>, within: f64) -> PyResult<Differences> {
         let (a, b) = (self.model.program(), other.model.program());
-        let found = py.detach(|| diff(a, b)).into_iter();
+        let found = unlocked(py, || diff(a, b))?.into_iter();
         let differences = found.map(|d| (d.kind.name(), d.function, d.name, d.message)).collect();
         let Some(seed) = seed else { return Ok((differences, None)) };
         let emulator = ferrane::open("emulator?numerics=exact").map_err(|e| error::device(&e))?;
-        let distances = py.detach(|| ferrane::compare(&emulator, a, b, seed)).map_err(failed)?;
+        let distances = unlocked(py, || ferrane::compare(&emulator, a, b, seed))?.map_err(failed)?;
         let one = |OutputDistance { function, output, distance }: OutputDistance| {
             (function, output, distance.max, distance.mean, distance.scale, distance.is_within(within))
         };
@@ -289,7 +289,7 @@ impl OpenModel {
         let form = Form::of_target(&path).map_err(failed)?;
         let description = self.model.description();
         let options = WriteOptions { overwrite, description, ..WriteOptions::default() };
-        py.detach(|| write_as(self.model.program(), &path, form, &options)).map_err(|e| error::model(&e))?;
+        unlocked(py, || write_as(self.model.program(), &path, form, &options))?.map_err(|e| error::model(&e))?;
         Ok(())
     }
 }

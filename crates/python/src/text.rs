@@ -7,6 +7,7 @@ use ferrane::llm::sample::{Sampler, Sampling};
 use pyo3::prelude::*;
 
 use crate::error::{self, failed};
+use crate::fork::unlocked;
 use crate::queue::TextQueue;
 
 /// A language model with its tokenizer.
@@ -26,11 +27,11 @@ impl LanguageModel {
         tokenizer: Option<std::path::PathBuf>,
         device: &str,
     ) -> PyResult<LanguageModel> {
-        let opened = py.detach(|| match tokenizer {
+        let opened = unlocked(py, || match tokenizer {
             Some(tokenizer) => model::Model::open_with_tokenizer(path, tokenizer),
             None => model::Model::open(path),
-        });
-        let device = py.detach(|| ferrane::open(device)).map_err(|e| error::device(&e))?;
+        })?;
+        let device = unlocked(py, || ferrane::open(device))?.map_err(|e| error::device(&e))?;
         Ok(LanguageModel { model: Arc::new(opened.map_err(failed)?), device })
     }
 
@@ -38,6 +39,7 @@ impl LanguageModel {
     #[pyo3(signature = (prompt, tokens, temperature, top_p, top_k, seed))]
     fn stream(
         &self,
+        py: Python<'_>,
         prompt: String,
         tokens: usize,
         temperature: f32,
@@ -45,6 +47,7 @@ impl LanguageModel {
         top_k: Option<usize>,
         seed: Option<u64>,
     ) -> PyResult<Pieces> {
+        unlocked(py, || ())?;
         let sampling = Sampling { temperature, top_p, top_k, seed, ..Sampling::default() };
         let sampler = Sampler::new(&sampling).map_err(failed)?;
         let (model, device) = (Arc::clone(&self.model), self.device.clone());
@@ -75,5 +78,10 @@ impl Pieces {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.0.next(py)
+    }
+
+    /// Ends the generation, and waits for its thread.
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
     }
 }

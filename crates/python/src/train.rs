@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::error::failed;
+use crate::fork::unlocked;
 use crate::queue::TextQueue;
 
 /// The name of plain fp32 arithmetic without a device.
@@ -29,7 +30,7 @@ pub struct Training {
     stop: Arc<AtomicBool>,
 }
 
-/// The options of the library with those of a JSON object in their place.
+/// The options of the library with those of a JSON object instead.
 fn options(text: &str) -> PyResult<SessionOptions> {
     let given: Value = serde_json::from_str(text).map_err(failed)?;
     let has_data = given.get("data").and_then(Value::as_array).is_some_and(|data| !data.is_empty());
@@ -41,6 +42,8 @@ fn options(text: &str) -> PyResult<SessionOptions> {
             return Err(failed(format!("`{name}` is no option of a run{}", did_you_mean(name, names))));
         };
         *option = value.clone();
+        // Each by itself, so that the message has its name.
+        serde_json::from_value::<SessionOptions>(all.clone()).map_err(|e| failed(format!("`{name}`: {e}")))?;
     }
     serde_json::from_value(all).map_err(failed)
 }
@@ -68,7 +71,8 @@ fn train(start: Start, stop: &AtomicBool, events: &mut dyn FnMut(&Event)) -> Res
 }
 
 impl Training {
-    fn start(start: Start) -> PyResult<Training> {
+    fn start(py: Python<'_>, start: Start) -> PyResult<Training> {
+        unlocked(py, || ())?;
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let events = TextQueue::spawn("ferrane-train", move |send| {
@@ -89,19 +93,25 @@ impl Training {
 impl Training {
     /// Begins a run with the options of a JSON object; the others have their defaults.
     #[staticmethod]
-    fn begin(text: &str) -> PyResult<Training> {
-        Training::start(Start::New(Box::new(options(text)?)))
+    fn begin(py: Python<'_>, text: &str) -> PyResult<Training> {
+        Training::start(py, Start::New(Box::new(options(text)?)))
     }
 
     /// Continues the run of a folder.
     #[staticmethod]
-    fn resume(folder: PathBuf) -> PyResult<Training> {
-        Training::start(Start::Resume(folder))
+    fn resume(py: Python<'_>, folder: PathBuf) -> PyResult<Training> {
+        Training::start(py, Start::Resume(folder))
     }
 
     /// Asks the run to save a checkpoint and to end after the current micro-step.
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops the run, drops the events that were not read, and waits until the checkpoint is saved.
+    fn close(&self, py: Python<'_>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.events.close(py);
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

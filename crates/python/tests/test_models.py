@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -59,7 +60,7 @@ def test_a_model_is_opened_from_a_path_bytes_and_an_object(tmp_path: Path) -> No
         np.testing.assert_allclose(found.astype(np.float32), wanted, atol=1e-3)
     proto = ferrane.load(Proto(), shapes={"batch": 3})
     assert proto.inputs == [ferrane.Port("x", "fp32", (3, 8))]
-    with pytest.raises(TypeError, match="int"):
+    with pytest.raises(TypeError, match="`source`.*int"):
         ferrane.load(3)
 
 
@@ -88,9 +89,12 @@ def test_arrays_of_any_order_and_dlpack_are_taken(small: ferrane.Model) -> None:
 
     for value in (x, Foreign(x), x.tolist()):
         np.testing.assert_array_equal(small.run(x=value)["y"], want)
-    swapped = np.ones((1, 4, 1, 8), ">f4")
-    with pytest.raises(ferrane.FerraneError, match="`x`: arrays of dtype >f4"):
-        small.run(x=swapped)
+    swapped = x.astype(">f4")
+    np.testing.assert_array_equal(small.run(x=swapped)["y"], small.run(x=x.astype(np.float32))["y"])
+    with pytest.raises(ferrane.FerraneError, match="`x`: arrays of dtype complex64"):
+        small.run(x=x.astype(np.complex64))
+    with pytest.raises(ferrane.FerraneError, match="`x`: .*masked"):
+        small.run(x=np.ma.masked_less(x, 0))
 
 
 def test_outputs_go_to_other_libraries_without_a_copy(small: ferrane.Model) -> None:
@@ -106,6 +110,57 @@ def test_states_are_read_and_written() -> None:
     inputs = {port.name: np.ones(port.shape, np.float16) for port in model.inputs}
     model.run(inputs, states=states)
     assert any(not np.array_equal(before[name], states[name]) for name in states)
+
+
+def test_arrays_of_other_shapes_are_refused(small: ferrane.Model) -> None:
+    x = np.zeros((1, 4, 1, 8))
+    executable = ferrane.Device().load(small)
+    for wrong in (x[0], x.ravel(), x.transpose(0, 1, 3, 2), x.reshape(2, 2, 1, 8), x[:, :, :, :4], x[:0], 0.0):
+        for call in (executable, small.run, small.audit):
+            with pytest.raises(ferrane.FerraneError, match="x"):
+                call(x=wrong)
+    with pytest.raises(TypeError, match="twice"):
+        executable({"x": x}, x=x)
+    shaped = ferrane.load(CONVERTED / "conv_range.mlpackage", shapes={"x": (1, 3, 8, np.int64(8))})
+    assert shaped.inputs[0].shape == (1, 3, 8, 8)
+    for size in (8, 16):
+        image = np.ones((1, 3, size, size))
+        first, second = (list(shaped.run(x=x).values())[0] for x in (image, image.tolist()))
+        np.testing.assert_array_equal(first, second)
+    with pytest.raises(ValueError, match="neither"):
+        ferrane.load(CONVERTED / "conv_range.mlpackage", shapes={"x=1,y": 2})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_gets_an_error_and_does_not_hang() -> None:
+    script = (
+        "import os, sys, ferrane\n"
+        "from cases import SMALL\n"
+        "model = ferrane.load(SMALL)\n"
+        "model.run(x=[[[[0.0] * 8]] * 4])\n"
+        "if (child := os.fork()) == 0:\n"
+        "    try:\n"
+        "        model.run(x=[[[[0.0] * 8]] * 4])\n"
+        "    except ferrane.FerraneError as error:\n"
+        "        os._exit(7 if 'spawn' in str(error) else 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, timeout=60)
+    assert done.returncode == 7
+
+
+def test_a_chosen_function_is_what_is_predicted() -> None:
+    body = SMALL[SMALL.index(b"  func") : SMALL.rindex(b"}")]
+    both = SMALL.replace(body, body + body.replace(b"main", b"other").replace(b"tanh", b"exp"))
+    model = ferrane.load(both, function="other")
+    assert "exp" in str(model.cost()) and "tanh" not in str(model.cost())
+    assert [op.op for op in model.place().ops] == ["mul", "exp"]
+
+
+def test_the_doctor_runs_its_probes_in_processes() -> None:
+    arguments = [sys.executable, "-m", "ferrane", "doctor", "--device", "emulator", "--probes", "dialect", "--json", "-"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 0 and "can't open file" not in done.stdout + done.stderr, done.stderr
 
 
 def test_errors_have_a_code_a_remedy_and_diagnostics(small: ferrane.Model) -> None:
@@ -179,9 +234,9 @@ def test_the_backward_program_gives_the_derivative(mlp: ferrane.Model) -> None:
 
 def test_differences_are_found(small: ferrane.Model) -> None:
     other = ferrane.load(SMALL.replace(b"tanh", b"sigmoid"))
-    assert small.diff(small).same and small.diff(small, run=1).same
-    found = small.diff(other, run=1, within=0.01)
-    assert not found.same and found.differences and found.outputs is not None and found.outputs[0].max > 0.1
+    assert small.diff(small).same and small.diff(small, seed=1).same
+    found = small.diff(other, seed=1, within=0.01)
+    assert not found.same and found.changes and found.outputs is not None and found.outputs[0].max > 0.1
 
 
 def test_a_copy_computes_the_same(mlp: ferrane.Model, tmp_path: Path) -> None:
@@ -189,7 +244,7 @@ def test_a_copy_computes_the_same(mlp: ferrane.Model, tmp_path: Path) -> None:
     for name, within in (("copy.mlpackage", 0.0), ("copy.mil", 0.0), ("copy.aimodel", 1e-6)):
         mlp.save(tmp_path / name)
         copy = ferrane.load(tmp_path / name)
-        found = mlp.diff(copy, run=2, within=within)
+        found = mlp.diff(copy, seed=2, within=within)
         assert found.outputs is not None and found.same, name
         with pytest.raises(ferrane.FerraneError):
             mlp.save(tmp_path / name)

@@ -39,14 +39,25 @@ def test_a_run_continues_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(llm.Model(tmp_path / "whole").generate("One day", tokens=8, seed=1)) > 0
 
 
-def test_a_session_that_is_dropped_saves_a_checkpoint(tmp_path: Path) -> None:
-    session = train.Session(out=tmp_path, steps=100_000, **SMALL)
-    while next(session)["event"] != "update":
-        pass
-    del session
-    script = "from ferrane import train; import sys, time; time.sleep(1); print(next(train.Session.resume(sys.argv[1])))"
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+LEAVES = {
+    "close": "s.close()",
+    "with": "s.__exit__(None, None, None)",
+    "exit": "pass",
+    "exception": "raise RuntimeError",
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES.values(), ids=LEAVES)
+def test_a_run_that_is_left_early_saves_a_checkpoint(leave: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from ferrane import train\n"
+        "s = train.Session(out=sys.argv[1], steps=100000, seq=32, eval_every=0, eval_windows=0, save_every=0)\n"
+        "for e in s:\n"
+        "    if e['event'] == 'update': break\n"
+    )
+    subprocess.run([sys.executable, "-c", script + leave, str(tmp_path)], stderr=subprocess.DEVNULL)
+    with train.Session.resume(tmp_path) as session:
+        assert next(event for event in session if event["event"] == "started")["step"] > 0
 
 
 def test_an_interrupt_reaches_a_reader_that_waits(tmp_path: Path) -> None:
@@ -69,6 +80,8 @@ def test_an_interrupt_reaches_a_reader_that_waits(tmp_path: Path) -> None:
 def test_wrong_options_are_named(tmp_path: Path) -> None:
     with pytest.raises(ferrane.FerraneError, match="`step` is no option.*steps"):
         train.Session(out=tmp_path, step=3)
+    with pytest.raises(ferrane.FerraneError, match="`steps`: invalid type"):
+        train.Session(out=tmp_path, steps="3")
     with pytest.raises(ferrane.FerraneError, match="nothing.txt"):
         list(train.Session(out=tmp_path, data="nothing.txt", steps=1))
     with pytest.raises(ferrane.FerraneError):

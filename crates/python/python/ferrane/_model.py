@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import tempfile
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, SupportsIndex, Tuple, Union
 
 from . import _native
-from ._reports import Audit, Cost, Difference, Distance, Findings, Placement
+from ._reports import Audit, Change, Cost, Difference, Distance, Findings, Placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Source = Union[str, "os.PathLike[str]", bytes, Any]
 
 #: Extents by the names that an ONNX model gives them, or shapes by the names of inputs.
-Shapes = Mapping[str, Union[int, Sequence[int], str]]
+Shapes = Mapping[str, Union[SupportsIndex, Sequence[SupportsIndex], str]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,14 @@ def _ports(ports: Iterable[Tuple[str, str, List[int]]]) -> List[Port]:
 
 
 def _arrays(inputs: Optional[Mapping[str, Any]], named: Mapping[str, Any]) -> Dict[str, Any]:
+    both = sorted(set(inputs or ()) & set(named))
+    if both:
+        raise TypeError(f"input `{both[0]}` is given twice")
     return {**(inputs or {}), **named}
+
+
+def _device_name(device: Union[str, Device]) -> str:
+    return device if isinstance(device, str) else device.name
 
 
 class Device:
@@ -58,7 +66,7 @@ class Device:
 
     def load(self, model: Model) -> Executable:
         """Compiles a model's function and keeps it loaded."""
-        return Executable(model._native.load(self._native))
+        return Executable(model._native.load(self._native), model)
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
@@ -67,8 +75,10 @@ class Device:
 class Executable:
     """A function that is loaded on a device. Several threads may call it at once."""
 
-    def __init__(self, native: _native.Executable) -> None:
+    def __init__(self, native: _native.Executable, model: Model) -> None:
         self._native = native
+        #: The inputs, states and outputs of the function.
+        self.inputs, self.states, self.outputs = model.inputs, model.states, model.outputs
 
     def __call__(
         self,
@@ -81,8 +91,9 @@ class Executable:
         """Runs the function: an array for each output.
 
         Inputs are arrays of numpy, or what numpy or DLPack takes for one (tensors of PyTorch on the CPU, for example);
-        their numbers are converted to the declared types. The states after the run are put into `states`; those that
-        are not in it begin as zeros.
+        their numbers are converted to the declared types, and their shapes must be the declared ones. An input whose
+        name is that of a keyword, such as ``states``, goes into the dictionary. `states` are the states before the run,
+        zeros if they are missing, and are replaced by those after it.
         """
         return self._native.run(_arrays(inputs, named), states)
 
@@ -117,26 +128,26 @@ class Model:
         inputs: Optional[Mapping[str, Any]] = None,
         /,
         *,
-        device: str = "emulator",
+        device: Union[str, Device] = "emulator",
         states: Optional[Dict[str, Any]] = None,
         **named: Any,
     ) -> Dict[str, NDArray[Any]]:
-        """Runs the function on the device of that name; see `Executable.__call__`.
+        """Runs the function on a device; see `Executable.__call__`.
 
         The model keeps what it has compiled for the last devices and shapes. Inputs may have any shape that a package
         allows.
         """
-        return self._native.run(_arrays(inputs, named), device, states)
+        return self._native.run(_arrays(inputs, named), _device_name(device), states)
 
     def check(self, machine: str = "m4-macos15-inmem", *, strict: bool = False) -> Findings:
-        """What a machine refuses, computes wrongly or runs slowly.
+        """What a machine refuses, computes wrongly or runs slowly, in all functions of the file.
 
         `strict` takes every published claim into account, also those that are overruled for this machine.
         """
         return Findings._read(self._native.check(machine, strict))
 
     def cost(self, machine: str = "m4") -> Cost:
-        """The predicted time of each op on a chip, and what bounds it."""
+        """The predicted time of each op of the function on a chip, and what bounds it."""
         data, text = self._native.cost(machine)
         return Cost(json.loads(data), text)
 
@@ -165,18 +176,19 @@ class Model:
     ) -> Model:
         """The backward program: it takes the inputs and a cotangent for each output, and gives an adjoint for each input.
 
-        Without names, all floats are meant. Constants in `lift` become inputs first and get an adjoint, too;
-        `keep_outputs` returns the outputs as well.
+        Without names, all outputs and inputs of fp16 and fp32 take part. Constants in `lift` become inputs first and get
+        an adjoint, too; `keep_outputs` returns the outputs as well.
         """
         return Model(self._native.grad(list(outputs), list(inputs), list(lift), keep_outputs))
 
-    def diff(self, other: Model, *, run: Optional[int] = None, within: float = 0.0) -> Difference:
-        """What differs between two models; with a seed `run`, also what they compute for random inputs.
+    def diff(self, other: Model, *, seed: Optional[int] = None, within: float = 0.0) -> Difference:
+        """What differs between all functions of two models; with a `seed`, also what they compute for random inputs.
 
         Outputs count as the same if they differ by at most the share `within` of the largest magnitude.
         """
-        differences, outputs = self._native.diff(other._native, run, within)
-        return Difference(tuple(differences), None if outputs is None else tuple(Distance(*o) for o in outputs))
+        changes, outputs = self._native.diff(other._native, seed, within)
+        distances = None if outputs is None else tuple(Distance(*output) for output in outputs)
+        return Difference(tuple(Change(*change) for change in changes), distances)
 
     def save(self, path: Union[str, os.PathLike[str]], *, overwrite: bool = False) -> None:
         """Writes the model as the extension says: ``.mlpackage``, ``.mil`` or ``.aimodel``."""
@@ -206,10 +218,21 @@ class Model:
 
 
 def _shape_items(shapes: Optional[Shapes]) -> List[str]:
-    def extents(value: Union[int, Sequence[int], str]) -> str:
-        return str(value) if isinstance(value, (int, str)) else "x".join(map(str, value))
+    """The items as the command's ``--shape`` has them."""
 
-    return [f"{name}={extents(value)}" for name, value in (shapes or {}).items()]
+    def extents(value: Union[SupportsIndex, Sequence[SupportsIndex], str]) -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, SupportsIndex):
+            return str(operator.index(value))
+        return "x".join(str(operator.index(extent)) for extent in value)
+
+    items = []
+    for name, value in (shapes or {}).items():
+        if "=" in name or "," in name:
+            raise ValueError(f"`shapes` {name!r}: a name has neither `=` nor `,`")
+        items.append(f"{name}={extents(value)}")
+    return items
 
 
 def load(
@@ -219,8 +242,8 @@ def load(
 
     `source` is a path (``.mlpackage``, ``.mlmodel``, ``.mlmodelc``, ``.mil``, ``.onnx``, ``.aimodel``), the bytes of an
     ONNX model or of MIL text, an ``MLModel`` of coremltools, or a ``ModelProto`` of onnx. `function` is ``main``, or the
-    first one, by default. `shapes` gives named extents their numbers (``{"batch": 1}``) and inputs their shapes
-    (``{"x": (1, 3, 224, 224)}``). `fp16` computes an ONNX model in fp16, as the engine does.
+    first one, by default. `shapes` gives named extents their numbers (``{"batch": 1}``), and inputs of
+    other files their shapes (``{"x": (1, 3, 224, 224)}``). `fp16` computes an ONNX model in fp16, as the engine does.
 
     Raises `FerraneError`; its ``diagnostics`` list what is wrong with a program.
     """
@@ -239,7 +262,7 @@ def load(
         if hasattr(model, "SerializeToString"):
             model = model.SerializeToString()
         if not isinstance(model, bytes):
-            raise TypeError(f"a {type(source).__name__} is no path, bytes or model")
+            raise TypeError(f"`source` is a path, bytes, or a model of coremltools or onnx, not {type(source).__name__}")
         path = Path(folder, "model.mil" if model.lstrip().startswith(b"program") else "model.onnx")
         path.write_bytes(model)
         return opened(path, type(source).__name__)
@@ -248,7 +271,8 @@ def load(
 def from_torch(module: Any, inputs: Sequence[Any], *, fp16: bool = True) -> Model:
     """Converts a PyTorch module with coremltools, which must be installed.
 
-    `inputs` are example tensors, whose shapes the model keeps. Ports are those that coremltools names.
+    `inputs` are example tensors, whose shapes the model keeps; coremltools chooses the names of inputs and outputs. The
+    module is converted as it computes in evaluation mode.
     """
     import coremltools
     import numpy as np
@@ -257,11 +281,14 @@ def from_torch(module: Any, inputs: Sequence[Any], *, fp16: bool = True) -> Mode
     # PyTorch's fused attention is an op that no converter knows.
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    trained = [part for part in module.modules() if part.training]
     try:
         with torch.no_grad():
             traced = torch.jit.trace(module.eval(), tuple(inputs), check_trace=False)
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+        for part in trained:
+            part.training = True
     precision = coremltools.precision.FLOAT16 if fp16 else coremltools.precision.FLOAT32
 
     def described(tensor: Any) -> Any:

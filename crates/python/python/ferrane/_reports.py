@@ -120,7 +120,9 @@ class Placement:
             reason = None
             if op.get("ineligible"):
                 reason = op["ineligible"]["message"]
-            elif op.get("runs_on") != "engine":
+            elif op.get("runs_on") is None:
+                reason = "nothing is known about it"
+            elif op["runs_on"] != "engine":
                 alone = op.get("preferred") == "engine"
                 reason = "its neighbors are not on the engine" if alone else "the engine is predicted to be slower"
             return PlacedOp(op["name"], op["op"], op.get("runs_on"), op.get("engine_probability"), reason)
@@ -202,11 +204,25 @@ class Distance:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A difference in what two programs say."""
+
+    #: ``added``, ``removed``, ``changed``, ``weight`` or ``signature``.
+    kind: str
+    #: Name of the function.
+    function: str
+    #: Name of the value; empty for the function itself.
+    name: str
+    #: What is different.
+    message: str
+
+
+@dataclass(frozen=True)
 class Difference:
     """What differs between two programs."""
 
-    #: Each difference: its kind, function, name and message.
-    differences: Tuple[Tuple[str, str, str, str], ...]
+    #: Each difference in what they say.
+    changes: Tuple[Change, ...]
     #: The distances of the outputs for random inputs; None if the programs were not run.
     outputs: Optional[Tuple[Distance, ...]]
 
@@ -215,4 +231,4 @@ class Difference:
         """True if the outputs agree, or, without a run, if nothing differs."""
         if self.outputs is not None:
             return all(output.same for output in self.outputs)
-        return not self.differences
+        return not self.changes

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, Optional, Union
+from typing import Optional, Union
 
 from . import _native
 
@@ -39,11 +39,11 @@ class Model:
         top_p: float = 1.0,
         top_k: Optional[int] = None,
         seed: Optional[int] = None,
-    ) -> Iterator[str]:
+    ) -> _native.Pieces:
         """Continues the prompt by at most so many tokens, a piece of text after the other.
 
         A `temperature` of 0 always takes the most probable token. `top_p` and `top_k` draw among the most probable
-        ones. The same `seed` gives the same text.
+        ones. The same `seed` gives the same text. ``close()`` of the iterator ends the generation early.
         """
         return self._native.stream(prompt, tokens, temperature, top_p, top_k, seed)
 

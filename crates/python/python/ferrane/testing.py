@@ -33,7 +33,7 @@ def assert_placed(
     allowed = set(allow)
     ops = [op for op in _model(model).place(machine, units=units).ops if op.op not in allowed]
     away = [op for op in ops if op.runs_on != "engine"]
-    found = 1 - len(away) / len(ops) if ops else 1.0
+    found = (len(ops) - len(away)) / len(ops) if ops else 1.0
     if found < share:
         lines = "\n".join(f"  {op.name} ({op.op}) on {op.runs_on}: {op.reason}" for op in away)
         raise AssertionError(f"{found:.0%} of {len(ops)} ops run on the engine of {machine}, not {share:.0%}:\n{lines}")
