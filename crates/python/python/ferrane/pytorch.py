@@ -44,7 +44,7 @@ def function(model: Model, device: str = "emulator") -> Callable[..., Any]:
 
         @staticmethod
         def backward(context: Any, *cotangents: torch.Tensor) -> Any:
-            # With `create_graph`; its result would be taken for a constant.
+            # With `create_graph`; its result would be treated as a constant.
             if torch.is_grad_enabled():
                 raise RuntimeError("a model gives no gradients of gradients (create_graph=True)")
             if not backward:
