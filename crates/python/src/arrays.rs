@@ -3,7 +3,9 @@
 use ferrane::mil::{DataType, Function, Type};
 use ferrane::{Error, ErrorKind, Tensor, Tensors};
 use half::f16;
-use numpy::{Element, PyArrayDyn, PyArrayMethods as _, PyUntypedArray, PyUntypedArrayMethods as _};
+use numpy::{
+    Element, PyArrayDescrMethods as _, PyArrayDyn, PyArrayMethods as _, PyUntypedArray, PyUntypedArrayMethods as _,
+};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -35,6 +37,14 @@ pub fn declared(name: &str, ty: &Type) -> Declared {
 /// A C-contiguous array, in the byte order of this computer, of anything that numpy or DLPack takes
 /// for one. Nothing is copied unless this requires it.
 fn as_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    // What most callers give, without a call of numpy.
+    if let Ok(array) = value.cast_exact::<PyUntypedArray>()
+        && array.is_c_contiguous()
+        && array.dtype().is_native_byteorder() != Some(false)
+        && value.getattr("flags")?.getattr("aligned")?.is_truthy()?
+    {
+        return Ok(array.clone());
+    }
     let numpy = value.py().import("numpy")?;
     let is_array = value.is_instance_of::<PyUntypedArray>();
     if is_array && value.is_instance(&numpy.getattr("ma")?.getattr("MaskedArray")?)? {

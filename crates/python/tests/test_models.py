@@ -91,6 +91,9 @@ def test_arrays_of_any_order_and_dlpack_are_taken(small: ferrane.Model) -> None:
         np.testing.assert_array_equal(small.run(x=value)["y"], want)
     swapped = x.astype(">f4")
     np.testing.assert_array_equal(small.run(x=swapped)["y"], small.run(x=x.astype(np.float32))["y"])
+    crooked = np.frombuffer(b"\0" + x.astype(np.float32).tobytes(), np.float32, offset=1).reshape(x.shape)
+    assert not crooked.flags.aligned
+    np.testing.assert_array_equal(small.run(x=crooked)["y"], small.run(x=x.astype(np.float32))["y"])
     with pytest.raises(ferrane.FerraneError, match="`x`: arrays of dtype complex64"):
         small.run(x=x.astype(np.complex64))
     with pytest.raises(ferrane.FerraneError, match="`x`: .*masked"):
