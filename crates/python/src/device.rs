@@ -44,9 +44,7 @@ impl Executable {
         let (inputs, states) = arrays::parameters(function);
         Ok(Executable { executable, function: function.name.clone(), inputs, states })
     }
-}
 
-impl Executable {
     /// Runs the function on tensors that have its shapes.
     pub fn call<'py>(
         &self,

@@ -44,6 +44,8 @@ pub struct OpenModel {
     program: ModelProgram,
     options: ModelOptions,
     model: ferrane::Model,
+    inputs: Vec<Declared>,
+    states: Vec<Declared>,
     /// By device and shapes, the last one used at the end.
     loaded: Mutex<Vec<(Choice, Executable)>>,
 }
@@ -51,15 +53,15 @@ pub struct OpenModel {
 impl OpenModel {
     fn new(name: String, program: ModelProgram, options: ModelOptions) -> PyResult<OpenModel> {
         let model = ferrane::Model::new(program.clone(), &options, &[]).map_err(|e| error::model(&e))?;
-        Ok(OpenModel { name, program, options, model, loaded: Mutex::default() })
+        let (inputs, states) = arrays::parameters(model.function());
+        Ok(OpenModel { name, program, options, model, inputs, states, loaded: Mutex::default() })
     }
 
     /// The choices of shapes for tensors whose shapes are not those of the function; the file may
     /// allow them.
     fn other_shapes(&self, inputs: &Tensors) -> Vec<String> {
-        let (declared, _) = arrays::parameters(self.model.function());
         let extents = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-        let found = arrays::reshaped(inputs, &declared);
+        let found = arrays::reshaped(inputs, &self.inputs);
         found.into_iter().map(|(name, shape, _)| format!("{name}={}", extents(shape))).collect()
     }
 
@@ -101,8 +103,8 @@ impl OpenModel {
     }
 }
 
-fn ports(list: Vec<Declared>) -> Vec<PortTuple> {
-    list.into_iter().map(|(name, dtype, shape)| (name, dtype.name(), shape.unwrap_or_default())).collect()
+fn ports(list: &[Declared]) -> Vec<PortTuple> {
+    list.iter().map(|(name, dtype, shape)| (name.clone(), dtype.name(), shape.clone().unwrap_or_default())).collect()
 }
 
 fn profile(machine: &str) -> PyResult<Profile> {
@@ -143,13 +145,13 @@ impl OpenModel {
     /// The inputs of the function.
     #[getter]
     fn inputs(&self) -> Vec<PortTuple> {
-        ports(arrays::parameters(self.model.function()).0)
+        ports(&self.inputs)
     }
 
     /// The states of the function.
     #[getter]
     fn states(&self) -> Vec<PortTuple> {
-        ports(arrays::parameters(self.model.function()).1)
+        ports(&self.states)
     }
 
     /// The outputs of the function.
@@ -157,7 +159,7 @@ impl OpenModel {
     fn outputs(&self) -> Vec<PortTuple> {
         let function = self.model.function();
         let outputs = function.body().outputs.iter().map(|&id| function.value(id));
-        ports(outputs.map(|value| arrays::declared(&value.name, &value.ty)).collect())
+        ports(&outputs.map(|value| arrays::declared(&value.name, &value.ty)).collect::<Vec<_>>())
     }
 
     /// Compiles the function, and keeps it loaded on a device.
@@ -179,7 +181,7 @@ impl OpenModel {
         device: &str,
         states: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let inputs = arrays::tensors(inputs, &arrays::parameters(self.model.function()).0)?;
+        let inputs = arrays::tensors(inputs, &self.inputs)?;
         let shapes = self.other_shapes(&inputs);
         // What is wrong with a scalar is said by the function, which takes other values.
         let shapes = if inputs.iter().any(|(_, t)| t.shape().is_empty()) { Vec::new() } else { shapes };
@@ -239,9 +241,8 @@ impl OpenModel {
         if let Some(machine) = machine {
             options.profile = profile(machine)?;
         }
-        let declared = arrays::parameters(self.model.function()).0;
-        let inputs = arrays::tensors(inputs, &declared)?;
-        arrays::check_shapes(&inputs, &declared)?;
+        let inputs = arrays::tensors(inputs, &self.inputs)?;
+        arrays::check_shapes(&inputs, &self.inputs)?;
         let call = Call::new().function(self.model.function().name.as_str()).inputs(inputs);
         let audit = unlocked(py, || self.model.audit(&call, &options))?.map_err(|e| error::model(&e))?;
         Ok((audit.json(self.name()).to_string(), audit.to_string(), audit.html(self.name())))
