@@ -142,13 +142,10 @@ class Placement:
         return _table(("value", "op", "runs on", "because"), rows)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The predicted time of a program on a chip."""
+class _Printed:
+    """A report that shows itself as the command prints it."""
 
-    #: The report as JSON: times in microseconds, and what bounds each op.
-    json: Dict[str, Any] = field(repr=False)
-    _text: str = field(repr=False)
+    _text: str
 
     def __str__(self) -> str:
         return self._text
@@ -160,29 +157,29 @@ class Cost:
         return f"<pre>{escape(self._text)}</pre>"
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Cost(_Printed):
+    """The predicted time of a program on a chip."""
+
+    #: The report as JSON: times in microseconds, and what bounds each op.
+    json: Dict[str, Any]
+    _text: str
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(_Printed):
     """Which op of a program loses precision."""
 
     #: The report as JSON: the errors of each value under each arithmetic.
-    json: Dict[str, Any] = field(repr=False)
+    json: Dict[str, Any]
     #: The report as a page.
-    html: str = field(repr=False)
-    _text: str = field(repr=False)
+    html: str
+    _text: str
 
     @property
     def summary(self) -> List[str]:
         """A sentence for each arithmetic."""
         return list(self.json["summary"])
-
-    def __str__(self) -> str:
-        return self._text
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self._text)}</pre>"
 
 
 @dataclass(frozen=True)

@@ -121,10 +121,13 @@ def _check_inputs(examples: Sequence[Any]) -> None:
             raise _Refusal("gradients are needed (use torch.no_grad, or ferrane.pytorch.function)")
 
 
-def _results(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """What the graph computes, if that is all that it does: the same each time, and nothing in place."""
+def _results(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], bool]:
+    """What the graph computes, if that is all that it does: the same each time, and nothing in place.
 
-    def once(seed: int) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    True if it returns a tensor and not a sequence.
+    """
+
+    def once(seed: int) -> Tuple[Any, List[torch.Tensor]]:
         copies = [example.detach().clone() for example in examples]
         versions = [copy._version for copy in copies]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -132,9 +135,11 @@ def _results(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> L
             results = graph(*copies)
         if [copy._version for copy in copies] != versions:
             raise _Refusal("it changes a tensor in place")
-        return list(results) if isinstance(results, (list, tuple)) else [results], copies
+        return results, copies
 
-    (first, inputs), (second, _) = once(1), once(2)
+    (results, inputs), (repeated, _) = once(1), once(2)
+    is_single = not isinstance(results, (list, tuple))
+    first, second = ([results], [repeated]) if is_single else (list(results), list(repeated))
     for result, again in zip(first, second):
         if not isinstance(result, torch.Tensor) or result.dtype not in _TYPES:
             raise _Refusal(f"a result is of {getattr(result, 'dtype', type(result).__name__)}")
@@ -143,7 +148,7 @@ def _results(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> L
         storage = result.untyped_storage().data_ptr()
         if any(storage == example.untyped_storage().data_ptr() for example in inputs):
             raise _Refusal("a result is a view of an input")
-    return first
+    return first, is_single
 
 
 def compile_graph(
@@ -156,7 +161,7 @@ def compile_graph(
         raise ValueError(f"options {sorted(unknown)} are unknown; there are `device` and `fp16`")
     try:
         _check_inputs(examples)
-        return _converted(graph, examples, _results(graph, examples), settings)
+        return _converted(graph, examples, *_results(graph, examples), settings)
     except Exception as error:  # The converter raises what it likes.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     ops = sum(node.op.startswith("call") for node in graph.graph.nodes)
@@ -169,12 +174,11 @@ def _converted(
     graph: torch.fx.GraphModule,
     examples: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
+    is_single: bool,
     settings: Dict[str, Any],
 ) -> Callable[..., Any]:
     module = _Graph(graph, examples)
     inputs = [examples[place] for place in module.places]
-    with torch.no_grad():
-        is_single = isinstance(module(*inputs), torch.Tensor)
     types = [result.dtype for result in expected]
     model = from_torch(module, inputs, fp16=settings["fp16"])
     executable = Device(settings["device"]).load(model)
