@@ -22,7 +22,7 @@ pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
 pub use finetune::{TrainChat, TrainLora};
-pub use help::{Completions, Man};
+pub use help::{Completions, Man, PageFormat};
 pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
 pub use programs::{
     Check, Convert, Cost, DialectArg, Diff, Explain, Fmt, Format, Grad, Inspect, OpsetArg, OutputFormat, PlaceArgs, Run,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::builder::StyledStr;
 
-use crate::args::{Completions, Man};
+use crate::args::{Completions, Man, PageFormat};
 use crate::error::{Error, Result};
 use crate::{files, out};
 
@@ -55,24 +55,29 @@ pub fn completions(args: &Completions) -> Result<()> {
 pub fn man(args: &Man) -> Result<()> {
     let mut command = crate::command();
     command.build();
-    let Some(folder) = &args.out else { return out::print(page(&command, "ferrane")?) };
+    let Some(folder) = &args.out else { return out::print(page(&command, "ferrane", args.format)?) };
     fs::create_dir_all(folder).map_err(|e| files::failed(folder, e))?;
-    write_pages(&command, "ferrane", folder)
+    write_pages(&command, "ferrane", args.format, folder)
 }
 
-fn page(command: &clap::Command, name: &str) -> Result<String> {
+fn page(command: &clap::Command, name: &str, format: PageFormat) -> Result<String> {
+    if format == PageFormat::Markdown {
+        let help = command.clone().term_width(100).render_long_help().to_string();
+        return Ok(format!("# {}\n\n```text\n{}\n```\n", name.replace('-', " "), help.trim_end()));
+    }
     let mut bytes = Vec::new();
     let man = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
     man.render(&mut bytes).map_err(|e| Error::new(format!("manual page of {name}: {e}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn write_pages(command: &clap::Command, name: &str, folder: &Path) -> Result<()> {
-    let path = folder.join(format!("{name}.1"));
-    files::replace(&path, page(command, name)?.as_bytes())?;
+fn write_pages(command: &clap::Command, name: &str, format: PageFormat, folder: &Path) -> Result<()> {
+    let extension = if format == PageFormat::Markdown { "md" } else { "1" };
+    let path = folder.join(format!("{name}.{extension}"));
+    files::replace(&path, page(command, name, format)?.as_bytes())?;
     out::line(path.display())?;
     let commands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
-    commands.into_iter().try_for_each(|c| write_pages(c, &format!("{name}-{}", c.get_name()), folder))
+    commands.into_iter().try_for_each(|c| write_pages(c, &format!("{name}-{}", c.get_name()), format, folder))
 }
 
 #[cfg(test)]

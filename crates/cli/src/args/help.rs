@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
 /// `ferrane completions`.
@@ -23,9 +23,22 @@ pub struct Completions {
 #[command(after_help = "\
 Examples:
   ferrane man | man -l -
-  ferrane man --out ~/.local/share/man/man1        and then: man ferrane-check")]
+  ferrane man --out ~/.local/share/man/man1        and then: man ferrane-check
+  ferrane man --format markdown --out commands")]
 pub struct Man {
+    /// How to write a page.
+    #[arg(long, value_enum, default_value_t = PageFormat::Roff)]
+    pub format: PageFormat,
     /// Write the pages of all commands into this folder, which is created if necessary.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// The format of a manual page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageFormat {
+    /// What `man` reads.
+    Roff,
+    /// For a web page: a heading and the text of `--help`.
+    Markdown,
 }

@@ -102,5 +102,9 @@ fn the_command_lists_its_commands_by_topic_and_writes_its_pages() {
     assert!(page.contains(".TH") && page.contains("ferrane"), "{page}");
     let written = place.run("man --out man").ok().out;
     assert!(written.lines().any(|l| l.ends_with("ferrane-recording-make.1")), "{written}");
+    let written = place.run("man --format markdown --out pages").ok().out;
+    assert_eq!(written.lines().count(), place.run("man --out man").ok().out.lines().count());
+    let page = String::from_utf8(place.read("pages/ferrane-recording-make.md")).unwrap();
+    assert!(page.starts_with("# ferrane recording make\n\n```text\n") && page.contains("Usage: ferrane recording make"));
     assert!(String::from_utf8(place.read("man/ferrane-check.1")).unwrap().contains("\\-\\-machine"));
 }
