@@ -114,6 +114,7 @@ fn mend(file: &Path, profile: &Profile, opened: &package::Checked, options: &Che
         out::note(format_args!("{}: fixed: {} ({findings} finding{plural} less)", file.display(), fix));
     }
     if fixed.applied.is_empty() {
+        out::note(format_args!("{}: not changed: no pass makes it check better", file.display()));
         return Ok(false);
     }
     let description = opened.description.as_ref();

@@ -344,14 +344,17 @@ pub fn anchor(code: Code) -> String {
     code.to_string().to_lowercase()
 }
 
-/// The address of the explanation of a code in the repository of the project; `None` if the
-/// manifest of this crate names no repository.
+/// The address of the explanation of a code: its page of the book at the homepage of the project,
+/// or its section in the repository; `None` if the manifest of this crate names neither.
 pub fn address(code: Code) -> Option<String> {
-    address_in(env!("CARGO_PKG_REPOSITORY"), code)
+    address_in(env!("CARGO_PKG_HOMEPAGE"), env!("CARGO_PKG_REPOSITORY"), code)
 }
 
-fn address_in(repository: &str, code: Code) -> Option<String> {
-    let repository = repository.trim_end_matches('/');
+fn address_in(homepage: &str, repository: &str, code: Code) -> Option<String> {
+    let (homepage, repository) = (homepage.trim_end_matches('/'), repository.trim_end_matches('/'));
+    if !homepage.is_empty() {
+        return Some(format!("{homepage}/codes/{code}.html"));
+    }
     (!repository.is_empty()).then(|| format!("{repository}/blob/HEAD/docs/errors.md#{}", anchor(code)))
 }
 
@@ -401,7 +404,7 @@ const INTRODUCTION: &str = "\
 
 Every diagnostic code of Ferrane, with the explanation that `ferrane explain` prints. Generated: `FERRANE_BLESS=1 cargo test -p ferrane-machine errors_doc`.
 
-01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx and 10xx are about a machine, which `ferrane check --target` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
+01xx are about the text, 02xx about names and types, 03xx about weights: they hold on every machine. 04xx and 10xx are about a machine, which `ferrane check --machine` names: what happens there, the claims that say so (docs/claims.md), and how to avoid it. 07xx are about compiled programs.
 ";
 
 /// All explanations as a page of documentation.
@@ -425,10 +428,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_need_a_repository() {
-        assert_eq!(address_in("", Code(421)), None);
+    fn addresses_need_a_homepage_or_a_repository() {
+        assert_eq!(address_in("", "", Code(421)), None);
         let address = Some("https://example.org/a/b/blob/HEAD/docs/errors.md#e0421".to_string());
-        assert_eq!(address_in("https://example.org/a/b/", Code(421)), address);
+        assert_eq!(address_in("", "https://example.org/a/b/", Code(421)), address);
+        let address = Some("https://example.net/codes/E0421.html".to_string());
+        assert_eq!(address_in("https://example.net/", "https://example.org/a/b/", Code(421)), address);
     }
 
     #[test]

@@ -66,7 +66,7 @@ Examples:
   ferrane check --machine m4 --bounds x=-1..1 --strict model.mil
   ferrane check --machine m1-macos26-inmem --fix model.mil
   ferrane check --no-weights kernel.mil    the text alone, without its blob files
-  ferrane check --format json model.mil | jq .diagnostics
+  ferrane check --machine m4 --format json model.mil | jq .findings
   ferrane check --machine m4 --format sarif *.mil > results.sarif
   ferrane check --machine m4 net.mlpackage --html report.html
 

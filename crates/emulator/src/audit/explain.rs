@@ -71,7 +71,7 @@ fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviat
             "overflows: {} of {n} elements are beyond 65504, where fp16 ends; exact values reach {}. {}",
             d.overflow,
             short(peak),
-            smaller(peak, HALF_MAX, false)
+            smaller(row, HALF_MAX, false)
         ),
         Cause::Saturation if hardware && row.note == Some(Note::Int8Crop) && peak < audit.mac_ceiling => format!(
             "overflows: {} of {n} elements are infinite on {}: next to int8 weights, operands beyond {CROP_END} are infinite, and sums \
@@ -102,7 +102,7 @@ fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviat
                     d.overflow,
                     short(end),
                     short(peak),
-                    smaller(peak, end, true)
+                    smaller(row, end, true)
                 )
             }
         }
@@ -137,8 +137,23 @@ fn is_hardware(numerics: Numerics) -> bool {
     numerics == Numerics::Hardware
 }
 
-/// A power of two that brings `peak` below half of `end`: room for inputs that are a little larger.
-fn smaller(peak: f64, end: f64, back: bool) -> String {
+/// How to keep an op's results below `end`.
+///
+/// For most ops that is a power of two that brings the largest result below half of `end`: room for
+/// inputs that are a little larger. A factor before an exponential is an exponent after it, so
+/// there the operand is moved instead.
+fn smaller(row: &AuditRow, end: f64, back: bool) -> String {
+    let largest = match row.op.as_str() {
+        "exp" => Some(end.ln()),
+        "exp2" => Some(end.log2()),
+        _ => None,
+    };
+    if let Some(largest) = largest {
+        return format!(
+            "Operands up to {largest:.2} stay below it: subtract the largest operand from all before it, as a softmax does."
+        );
+    }
+    let peak = row.exact.peak;
     let mut factor = 2f64;
     while peak / factor >= end / 2.0 && factor < 1e9 {
         factor *= 2.0;

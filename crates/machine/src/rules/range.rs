@@ -73,7 +73,7 @@ pub(super) const OVERFLOW: Rule = Rule {
     effect: Effect::SilentlyWrong,
     claims: &["C183", "C187"],
     explanation: "All values between ops are fp16: beyond 65504 they are infinite. A square overflows from 256 on, an exponential from 11.09 on.",
-    rewrite: "the operand scaled down before, and the result scaled up once it is small again",
+    rewrite: "the operand scaled down before, and the result scaled up once it is small again; before `exp`, the operand's maximum subtracted",
     run: |cx, out| {
         let claims: Vec<String> = Vec::new();
         for view in &cx.functions {
@@ -195,13 +195,13 @@ fn softplus(cx: &Context<'_>, out: &mut Findings) {
     for view in cx.functions.iter().filter(|_| zero.value) {
         for (id, op) in view.named("softplus") {
             let range = operand(cx, view, op);
-            // Only large operands overflow; −1 is below every limit.
-            let range = Range { lo: range.lo.max(-1.0), hi: range.hi };
             let mish = || op.outputs.iter().flat_map(|v| view.users(*v)).any(|u| view.function.op(*u).name == "tanh");
             let found = if range.hi < limit {
                 None
-            } else if range.magnitude().is_finite() {
-                report(out, view, id, range, limit, &does, &zero.claims)
+            } else if range.hi.is_finite() {
+                let always = range.lo >= limit;
+                let found = out.op(view, id, format!("values from {limit:.2} to {} {does}", range.hi));
+                Some(if always { found.severity(Severity::Error) } else { found })
             } else if mish() {
                 Some(out.op(view, id, format!("values of {limit:.2} or more {does}, and Mish with it")))
             } else {
@@ -256,7 +256,7 @@ pub(super) const VANISH: Rule = Rule {
                     ["x", weight].map(|n| view.arg(op, n).map_or(Range::ALL, |v| cx.ranges(view).get(v)).magnitude());
                 let largest = ends[0] * ends[1];
                 if largest > 0.0 && largest <= least {
-                    let message = format!("no product is above {largest:e}: all of them vanish");
+                    let message = format!("no product is above {largest:.1e}: all of them vanish");
                     out.op(view, id, message).claims(&grid.claims);
                 }
             }
