@@ -239,7 +239,9 @@ impl GrammarTokens {
         // A schema that only refers to itself compiles, and no text satisfies it.
         match constraint.compute() {
             Ok(_) => Ok(constraint),
-            Err(Error::NoToken) => Err(grammar.error("no token of the vocabulary begins a text that satisfies it")),
+            Err(Error::NoToken) => Err(grammar.error(
+                "no token of the vocabulary begins a text that satisfies it; a small vocabulary may lack its characters",
+            )),
             Err(error) => Err(grammar.error(error.to_string())),
         }
     }

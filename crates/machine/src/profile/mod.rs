@@ -73,7 +73,7 @@ impl ProfileEntry {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as `{ value = 15 }`, which may have `claims` and `overrules`")]
 struct Given<T> {
     value: T,
     #[serde(default)]

@@ -40,7 +40,11 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let options = tuning.options();
     if file == lora::CONFIG {
-        return lora::write_config(out, options.rank, options.alpha, &options.targets, base);
+        // By name: PEFT knows a word for all of them only where it makes adapters.
+        let parts = options.parts(config).map_err(io::Error::other)?;
+        let named = lora::TARGETS.iter().filter(|(_, part)| parts.contains(part));
+        let targets: Vec<String> = named.map(|(name, _)| (*name).to_owned()).collect();
+        return lora::write_config(out, options.rank, options.alpha, &targets, base);
     }
     if file == lora::MATRICES {
         return lora::write_matrices(out, options.rank, &values.matrices());

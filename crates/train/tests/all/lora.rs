@@ -270,6 +270,17 @@ fn a_stopped_run_resumes_to_the_same_bits_and_freezes_the_rest() {
     }
 }
 
+#[test]
+fn adapters_of_all_projections_are_read_again() {
+    let (_folder, options) = place();
+    let lora = Some(LoraOptions { targets: vec!["all-linear".to_owned()], ..options.lora.clone().unwrap() });
+    let run = RunOptions { steps: 1, eval_every: 0, ..options.run.clone() };
+    let mut session = Session::begin(SessionOptions { lora, run, ..options.clone() }, None, &mut silent()).unwrap();
+    finish(&mut session);
+    let adapter = Adapter::open(&options.run.out, &tiny()).unwrap();
+    assert_eq!(adapter.parameters(), session.adapters().unwrap().parameters());
+}
+
 /// Everything that a resumed run of adapters must keep.
 #[test]
 fn other_weights_and_other_adapters_are_refused() {
