@@ -43,7 +43,7 @@ fn a_profile_file_stands_above() {
     assert_eq!(shown("target show m1 max_axis --json --machine-file mine.toml"), 16384);
     place.write("bad.toml", "[[overlay]]\nset = { max_axis = { value = 'many' } }\n");
     place.run("target show m4 --machine-file bad.toml").refused(1, &["bad.toml", "profile file"]);
-    place.write("bare.toml", "max_axis = 77\n");
+    place.write("bare.toml", "[[overlay]]\nset = { max_axis = 77 }\n");
     place.run("target show m4 --machine-file bare.toml").refused(1, &["bare.toml", "max_axis", "{ value = 15 }"]);
     place.run("target show m4 --machine-file none.toml").refused(1, &["none.toml"]);
 }
