@@ -46,7 +46,7 @@ pub(super) const LEAST_BLOCKS: usize = 24;
 const TASK_PACKS: usize = 32 << 10;
 
 /// Approximate number of elements of the large factor that a task of a skinny product reads.
-const TASK_READS: usize = 64 << 10;
+pub(super) const TASK_READS: usize = 64 << 10;
 
 /// One checked product, with both factors as lines along K.
 #[derive(Clone, Copy)]
@@ -187,7 +187,8 @@ impl Product<'_> {
         let pitch = n.next_multiple_of(16);
         let room = if in_place { 0 } else { m.saturating_mul(k) };
         let columns = if along {
-            (TASK_READS / k.max(1)).next_multiple_of(8)
+            // A line may be longer than what a task reads.
+            (TASK_READS / k.max(1)).max(1).next_multiple_of(8)
         } else {
             n.div_ceil(pool::threads()).next_multiple_of(64).clamp(128, 2048)
         };

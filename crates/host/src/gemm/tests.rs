@@ -485,6 +485,24 @@ fn several_chunks() {
     }
 }
 
+/// Lines that are longer than what a task reads, in products with few rows and columns.
+#[test]
+fn long_lines() {
+    let turned = Layout { row_major: false, ..Layout::DENSE };
+    for kernels in isa::all() {
+        let kinds = [ElementType::F32, ElementType::F32, ElementType::F32];
+        check(
+            kernels,
+            4,
+            16,
+            drive::TASK_READS + 1,
+            [Layout::DENSE, turned, Layout::DENSE],
+            kinds,
+            Epilogue::default(),
+        );
+    }
+}
+
 /// Items of a batch begin where their offsets say, also in a batch of one.
 #[test]
 fn offsets_move_the_views() {
