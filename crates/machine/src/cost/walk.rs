@@ -222,7 +222,8 @@ impl Walk<'_> {
     }
 
     fn is_free(&self, op: &Op) -> bool {
-        if VIEWS.contains(&op.name.as_str()) {
+        // The labels of a classifier are put on by the framework, after the program.
+        if VIEWS.contains(&op.name.as_str()) || op.name == ferrane_mil::op::CLASSIFY {
             return true;
         }
         let input = |v| matches!(self.function.value(v).def, ValueDef::Input(_));
