@@ -38,6 +38,9 @@ pub enum Error {
 pub struct GenerationConfig {
     /// The ids that end a text; empty if no file states any.
     pub stop: Vec<u32>,
+    /// `suppress_tokens`: the ids that must not be generated. A model that was trained over a part of
+    /// its vocabulary lists the others here.
+    pub suppress: Vec<u32>,
     /// Whether tokens are drawn; otherwise the most probable one is taken.
     pub do_sample: Option<bool>,
     /// [`Sampling::temperature`].
@@ -72,7 +75,7 @@ impl GenerationConfig {
         if found.stop.is_empty()
             && let Some((file, value)) = read(&folder.join("config.json"))?
         {
-            found.stop = ids(&value).map_err(|m| format(&file, m))?;
+            found.stop = ids(&value, "eos_token_id").map_err(|m| format(&file, m))?;
         }
         Ok(found)
     }
@@ -92,7 +95,8 @@ impl GenerationConfig {
             k.ok_or_else(|| format!("`top_k` is {value}, not a whole number"))
         });
         let found = GenerationConfig {
-            stop: ids(value)?,
+            stop: ids(value, "eos_token_id")?,
+            suppress: ids(value, "suppress_tokens")?,
             do_sample: present("do_sample").and_then(Value::as_bool),
             temperature: number("temperature")?,
             top_k: top_k.transpose()?,
@@ -123,15 +127,15 @@ impl GenerationConfig {
     }
 }
 
-/// The field `eos_token_id`: one id, a list, or nothing.
-fn ids(value: &Value) -> Result<Vec<u32>, String> {
+/// A field with ids: one, a list, or nothing.
+fn ids(value: &Value, field: &str) -> Result<Vec<u32>, String> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let found = match value.get("eos_token_id") {
+    let found = match value.get(field) {
         None | Some(Value::Null) => Some(vec![]),
         Some(Value::Array(list)) => list.iter().map(id).collect(),
         Some(one) => id(one).map(|id| vec![id]),
     };
-    found.ok_or_else(|| format!("`eos_token_id` is {}, not an id or a list of ids", value["eos_token_id"]))
+    found.ok_or_else(|| format!("`{field}` is {}, not an id or a list of ids", value[field]))
 }
 
 fn format(path: &Path, message: String) -> Error {
@@ -162,11 +166,11 @@ mod tests {
         assert_eq!(find().unwrap().stop, [7]);
         write(
             "generation_config.json",
-            r#"{"eos_token_id": [5, 6], "do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8,
+            r#"{"eos_token_id": [5, 6], "suppress_tokens": [1, 3], "do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8,
                 "repetition_penalty": 1.05, "transformers_version": "4.37.0"}"#,
         );
         let found = find().unwrap();
-        assert_eq!(found.stop, [5, 6]);
+        assert_eq!((&found.stop[..], &found.suppress[..]), (&[5, 6][..], &[1, 3][..]));
         let base = Sampling { temperature: 0.1, min_p: 0.3, seed: Some(1), ..Sampling::default() };
         let expected =
             Sampling { temperature: 0.7, top_k: Some(20), top_p: 0.8, repetition_penalty: 1.05, ..base.clone() };

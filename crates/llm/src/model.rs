@@ -88,8 +88,8 @@ pub struct Model {
     pub weights: StoredWeights,
     /// The tokenizer, if one was found with the weights or given by the caller.
     pub tokenizer: Option<Tokenizer>,
-    /// The ids that the loss of the training run ran over; `None` if it ran over all. Logits of
-    /// other ids are untrained.
+    /// The ids that the loss of the training run ran over, or those that the model's files do not
+    /// suppress; `None` if there are no others. Logits of other ids are untrained.
     pub vocabulary: Option<Compaction>,
     /// What the model's files recommend for generation.
     pub generation: GenerationConfig,
@@ -140,6 +140,16 @@ impl Model {
             None => None,
         };
         let generation = GenerationConfig::find(path)?;
+        let suppressed = (!generation.suppress.is_empty()).then(|| {
+            let mut kept = vec![true; config.vocab];
+            for id in &generation.suppress {
+                if let Some(kept) = kept.get_mut(*id as usize) {
+                    *kept = false;
+                }
+            }
+            Compaction::used((0..config.vocab as u32).filter(|id| kept[*id as usize]), config.vocab)
+        });
+        let vocabulary = vocabulary.or(suppressed);
         let (path, widened) = (path.to_path_buf(), OnceLock::new());
         Ok(Model { path, config, weights, tokenizer: None, vocabulary, generation, adapter: None, widened })
     }
