@@ -27,6 +27,7 @@ mod export;
 mod faults;
 mod finetune;
 mod flexible;
+mod gallery;
 mod generate;
 mod gguf;
 mod grad;
