@@ -38,8 +38,8 @@ pub enum Error {
 pub struct GenerationConfig {
     /// The ids that end a text; empty if no file states any.
     pub stop: Vec<u32>,
-    /// `suppress_tokens`: the ids that must not be generated. A model that was trained over a part of
-    /// its vocabulary lists the others here.
+    /// `suppress_tokens`: the ids that must not be generated. A model that was trained over a part
+    /// of its vocabulary lists the others here.
     pub suppress: Vec<u32>,
     /// Whether tokens are drawn; otherwise the most probable one is taken.
     pub do_sample: Option<bool>,
