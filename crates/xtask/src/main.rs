@@ -2,8 +2,9 @@
 //!
 //! The checks keep what ARCHITECTURE.md and docs/style.md promise: [`floors`] who may depend on
 //! whom, [`names`] that a name means one thing, [`prose`] that comments read well, [`citations`]
-//! that what they cite is there, [`commands`] that the command lines of the pages run. [`macos`]
-//! checks, lints and links for macOS on a Linux computer, and reads the result.
+//! that what they cite is there, [`commands`] that the command lines of the pages run. [`book`]
+//! builds the pages as a book. [`macos`] checks, lints and links for macOS on a Linux computer, and
+//! reads the result.
 //!
 //! A check reads the sources, prints one line for each finding (file, line, what is wrong, what to
 //! do) and fails if there is one. It changes nothing unless an option says so.
@@ -16,6 +17,7 @@
 use std::process::ExitCode;
 
 mod arguments;
+mod book;
 mod citations;
 mod commands;
 mod floors;
@@ -41,6 +43,7 @@ chores
   prose      words that docs/style.md rules out, wide comments, doc comments that say nothing
   citations  cited sections, links between pages, pages that no link leads to
   commands   run the command lines of the pages
+  book       the pages as one book, with its links checked
   macos      check, lint and link for macOS on Linux
 
 `cargo xtask <chore> --help` describes one.";
@@ -48,12 +51,13 @@ chores
 /// A chore: its name, its usage, and what runs it.
 type Chore = (&'static str, fn() -> &'static str, fn(&[String]) -> Result<()>);
 
-const CHORES: [Chore; 6] = [
+const CHORES: [Chore; 7] = [
     ("floors", floors::usage, floors::run),
     ("names", names::usage, names::run),
     ("prose", prose::usage, prose::run),
     ("citations", citations::usage, citations::run),
     ("commands", commands::usage, commands::run),
+    ("book", book::usage, book::run),
     ("macos", macos::usage, macos::run),
 ];
 

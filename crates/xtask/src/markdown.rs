@@ -1,6 +1,6 @@
 //! Markdown as far as the checks need it: headings, tables, fenced code, links.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::workspace::{self, Result};
 
@@ -129,6 +129,105 @@ impl Page {
     }
 }
 
+/// The path that a link of `page` leads to, relative to the root and without `..`.
+pub(crate) fn resolve(page: &Path, file: &str) -> PathBuf {
+    let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
+    for component in Path::new(file).components() {
+        match component {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            other => path.push(other),
+        }
+    }
+    path
+}
+
+/// What becomes of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// The link as it is.
+    Kept,
+    /// A link to this address or path.
+    Replaced(String),
+    /// The text without a link.
+    Removed,
+}
+
+/// The text of a page with the target of each link and image, outside of code and comments,
+/// replaced by what `map` returns for it.
+pub(crate) fn map_links(text: &str, map: &mut dyn FnMut(&str) -> Target) -> String {
+    let page = Page::parse(Path::new(""), text);
+    let (mut mapped, mut paragraph) = (Vec::new(), Vec::new());
+    for (kind, line) in &page.lines {
+        // A link may begin on one line and end on the next.
+        let prose = !matches!(kind, LineKind::Code | LineKind::Fence | LineKind::Comment) && !line.trim().is_empty();
+        if prose {
+            paragraph.push(line.as_str());
+            continue;
+        }
+        if !paragraph.is_empty() {
+            mapped.push(map_paragraph(&std::mem::take(&mut paragraph).join("\n"), map));
+        }
+        mapped.push(line.clone());
+    }
+    if !paragraph.is_empty() {
+        mapped.push(map_paragraph(&paragraph.join("\n"), map));
+    }
+    let mapped = mapped.join("\n");
+    if text.ends_with('\n') { mapped + "\n" } else { mapped }
+}
+
+fn map_paragraph(text: &str, map: &mut dyn FnMut(&str) -> Target) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    // Where the texts of links that are not closed yet begin in `out`.
+    let mut open = Vec::new();
+    while let Some(c) = rest.chars().next() {
+        let ticks = rest.chars().take_while(|c| *c == '`').count();
+        if ticks > 0 {
+            let end = code_end(&rest[ticks..], ticks).map_or(ticks, |end| ticks + end);
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+            continue;
+        }
+        if c == '[' {
+            open.push(out.len());
+        } else if c == ']'
+            && let Some(begin) = open.pop()
+            && let Some((target, after)) = rest.strip_prefix("](").and_then(|link| link.split_once(')'))
+        {
+            match map(target) {
+                Target::Kept => out.extend(["](", target, ")"]),
+                Target::Replaced(other) => out.extend(["](", &other, ")"]),
+                Target::Removed => {
+                    let image = out[..begin].ends_with('!');
+                    out.replace_range(begin - usize::from(image)..=begin, "");
+                }
+            }
+            rest = after;
+            continue;
+        }
+        out.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    out
+}
+
+/// The length of a code span's rest with the run of backquotes that closes it.
+fn code_end(text: &str, ticks: usize) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = text[from..].find('`') {
+        let begin = from + at;
+        let run = text[begin..].chars().take_while(|c| *c == '`').count();
+        from = begin + run;
+        if run == ticks {
+            return Some(from);
+        }
+    }
+    None
+}
+
 /// The cells of a table row. A `|` in backquotes, or one with a backslash before it, is text.
 pub(crate) fn cells(row: &str) -> Vec<String> {
     let row = row.trim();
@@ -162,7 +261,7 @@ pub(crate) fn without_code(text: &str) -> String {
         let ticks = rest[at..].chars().take_while(|c| *c == '`').count();
         let (before, after) = (&rest[..at], &rest[at + ticks..]);
         match open {
-            None if closes(after, ticks) => {
+            None if code_end(after, ticks).is_some() => {
                 out.push_str(before);
                 open = Some(ticks);
             }
@@ -182,19 +281,6 @@ pub(crate) fn without_code(text: &str) -> String {
 
 fn mask(c: char) -> char {
     if c == '\n' { c } else { '·' }
-}
-
-/// Whether a run of exactly `ticks` backquotes follows.
-fn closes(text: &str, ticks: usize) -> bool {
-    let mut rest = text;
-    while let Some(at) = rest.find('`') {
-        let run = rest[at..].chars().take_while(|c| *c == '`').count();
-        if run == ticks {
-            return true;
-        }
-        rest = &rest[at + run..];
-    }
-    false
 }
 
 /// The fragment under which GitHub shows a heading.
@@ -250,6 +336,24 @@ Text with `a | b` and a [link](docs/x.md#part).
         assert_eq!(Page::parse(Path::new("p.md"), PAGE).links(), [(2, "docs/x.md#part".to_owned())]);
         let page = Page::parse(Path::new("p.md"), "`[a](b)` ![img](c.svg)\n[ref]: d.md\n");
         assert_eq!(page.links(), [(1, "c.svg".to_owned()), (2, "d.md".to_owned())]);
+    }
+
+    #[test]
+    fn links_are_mapped_outside_of_code() {
+        let mut seen = Vec::new();
+        let mut map = |target: &str| {
+            seen.push(target.to_owned());
+            match target {
+                "a" => Target::Replaced("x/a".to_owned()),
+                "b" => Target::Removed,
+                _ => Target::Kept,
+            }
+        };
+        let text = "[one\nmore](a), ![`two` of](b) `[c](a)` [](d)\n```\n[e](a)\n```\n| [[f]](a) |";
+        let mapped = map_links(text, &mut map);
+        assert_eq!(mapped, "[one\nmore](x/a), `two` of `[c](a)` [](d)\n```\n[e](a)\n```\n| [[f]](x/a) |");
+        assert_eq!(seen, ["a", "b", "d", "a"]);
+        assert_eq!(resolve(Path::new("docs/a/b.md"), "../c.md"), Path::new("docs/c.md"));
     }
 
     #[test]

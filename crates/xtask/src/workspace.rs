@@ -96,6 +96,17 @@ pub(crate) fn relative(root: &Path, path: &str) -> Result<PathBuf> {
     full.strip_prefix(&root).map(Path::to_owned).map_err(|_| format!("{path} is outside of the workspace"))
 }
 
+/// The folder that cargo builds into.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// The `ferrane` command: the given file, else the one that `cargo build --release` made.
+pub(crate) fn command(root: &Path, given: Option<&str>) -> Result<PathBuf> {
+    let path = given.map_or_else(|| target(root).join("release").join("ferrane"), PathBuf::from);
+    path.canonicalize().map_err(|e| format!("{}: {e}; `cargo build --release` makes it", path.display()))
+}
+
 /// Reads a text file.
 pub(crate) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))

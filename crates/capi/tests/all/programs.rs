@@ -142,6 +142,32 @@ fn the_documented_example_is_the_one_that_runs() {
     assert!(code.lines().count() <= 35, "about thirty lines");
 }
 
+/// Whole programs of the pages compile and run.
+#[test]
+fn the_programs_of_the_pages_run() {
+    let Some(workshop) = Workshop::new() else { return };
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let (mut pending, mut pages, mut run) = (vec![root().join("docs")], Vec::new(), 0);
+    while let Some(folder) = pending.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of docs/") {
+            let path = entry.expect("an entry").path();
+            let kept = if path.is_dir() { &mut pending } else { &mut pages };
+            kept.push(path);
+        }
+    }
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(page).expect("the page");
+        let blocks = text.split("\n```c\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+        for code in blocks.filter(|code| code.contains("int main(")) {
+            let source = folder.path().join(format!("page{run}.c"));
+            fs::write(&source, format!("{code}\n")).expect("written");
+            workshop.run(&source, Link::Shared);
+            run += 1;
+        }
+    }
+    assert!(run >= 2, "docs/c-api.md and docs/guide/start.md have programs");
+}
+
 /// The needs of a package manager: installs into a folder, and builds the example with the flags of
 /// pkg-config.
 #[test]

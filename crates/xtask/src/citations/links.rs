@@ -1,9 +1,9 @@
 //! Links of the pages: their targets, and the pages that none leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use crate::markdown::{Page, slug};
+use crate::markdown::{Page, resolve, slug};
 use crate::passages::Passage;
 use crate::report::Finding;
 
@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path, pages: &[Page]) -> Vec<Finding> {
                 continue;
             }
             let (file, fragment) = target.split_once('#').unwrap_or((&target, ""));
-            let path = if file.is_empty() { page.path.clone() } else { beside(&page.path, file) };
+            let path = if file.is_empty() { page.path.clone() } else { resolve(&page.path, file) };
             if !root.join(&path).exists() {
                 let message = format!("the link `{target}` leads to {}, which does not exist", path.display());
                 findings.push(Finding::new(&page.path, line, message, "write the path relative to this page"));
@@ -76,21 +76,6 @@ pub(super) fn named_pages(root: &Path, path: &Path, passage: &Passage) -> Vec<Fi
         findings.push(Finding::new(path, line, message, "name a page that exists"));
     }
     findings
-}
-
-/// A path relative to the folder of `page`, without `..`.
-fn beside(page: &Path, file: &str) -> PathBuf {
-    let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
-    for component in Path::new(file).components() {
-        match component {
-            Component::ParentDir => {
-                path.pop();
-            }
-            Component::CurDir => {}
-            other => path.push(other),
-        }
-    }
-    path
 }
 
 /// What a link to the page may have after `#`.

@@ -37,8 +37,17 @@ options
   --count  print the number of unresolved citations per name, and do not fail";
 
 /// Pages, and folders of pages.
-const PAGES: [&str; 8] =
-    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "crates", "filetests", "scripts"];
+const PAGES: [&str; 9] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "crates",
+    "filetests",
+    "gallery",
+    "scripts",
+];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let arguments = Arguments::parse(arguments, &["--count"], &[], USAGE)?;

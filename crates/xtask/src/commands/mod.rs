@@ -1,9 +1,9 @@
 //! The command lines of the pages, run as they are written.
 //!
-//! The fenced blocks of README.md, CONTRIBUTING.md and docs/*.md without a language, or with `sh`
-//! or `console`, hold command lines ([`lines`]). They run in the order of the pages in one scratch
-//! folder, a copy of the tracked files with fixtures for the names that the pages use
-//! ([`fixtures`]). The first line that fails ends the chore.
+//! The fenced blocks of README.md, CONTRIBUTING.md, docs/*.md, docs/guide and the gallery without a
+//! language, or with `sh` or `console`, hold command lines ([`lines`]). They run in the order of
+//! the pages in one scratch folder, a copy of the tracked files with fixtures for the names that
+//! the pages use ([`fixtures`]). The first line that fails ends the chore.
 //!
 //! `ferrane` is the binary that `cargo build --release` built, and `cargo run --release --` stands
 //! for it, so that nothing is built again.
@@ -26,8 +26,8 @@ use crate::workspace::{self, Result};
 const USAGE: &str = "\
 usage: cargo xtask commands [--list] [--ferrane FILE] [PAGE …]
 
-Runs the command lines in the fenced blocks of README.md, CONTRIBUTING.md and docs/*.md, or of each PAGE, in a scratch
-folder with fixtures. Blocks without a language or with `sh` or `console` hold command lines; if a line of a block begins
+Runs the command lines in the fenced blocks of README.md, CONTRIBUTING.md, docs/*.md, docs/guide and the gallery, or of each
+PAGE, in a scratch folder with fixtures. Blocks without a language or with `sh` or `console` hold command lines; if a line of a block begins
 with `$ `, only such lines are commands and the others are output. A comment before the block leaves lines out:
 
   <!-- commands: skip, REASON -->             the whole block
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         commands.iter().for_each(|line| println!("{line}"));
         return Ok(());
     }
-    let scratch = Scratch::new(&root, &binary(&root, arguments.value("--ferrane"))?)?;
+    let scratch = Scratch::new(&root, &workspace::command(&root, arguments.value("--ferrane"))?)?;
     fixtures::write(&scratch)?;
     let begun = Instant::now();
     let mut skipped = Vec::new();
@@ -83,16 +83,11 @@ fn pages(root: &Path, given: &[String]) -> Result<Vec<PathBuf>> {
     }
     let mut pages = vec![PathBuf::from("README.md"), PathBuf::from("CONTRIBUTING.md")];
     pages.extend(workspace::files(root, Path::new("docs"), &|path| {
-        workspace::extension(path) == "md" && path.parent() == Some(Path::new("docs"))
+        let folder = path.parent().unwrap_or(Path::new(""));
+        workspace::extension(path) == "md" && [Path::new("docs"), Path::new("docs/guide")].contains(&folder)
     })?);
+    pages.push(PathBuf::from("gallery/README.md"));
     Ok(pages)
-}
-
-/// The command that the lines run.
-fn binary(root: &Path, given: Option<&str>) -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let path = given.map_or_else(|| target.join("release").join("ferrane"), PathBuf::from);
-    path.canonicalize().map_err(|e| format!("{}: {e}; `cargo build --release` makes it", path.display()))
 }
 
 /// The folder in which the lines run. It is removed at the end.

@@ -81,7 +81,7 @@ pub(crate) fn usage() -> &'static str {
 /// or all.
 fn files(root: &Path, paths: &[String]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
-    for folder in ["crates", "docs", "filetests", "scripts"].iter().chain(&PAGES) {
+    for folder in ["crates", "docs", "filetests", "gallery", "scripts"].iter().chain(&PAGES) {
         all.extend(workspace::files(root, Path::new(folder), &|path| {
             (language(path).is_some() || extension(path) == "md") && !EXEMPT.iter().any(|e| path.starts_with(e))
         })?);
