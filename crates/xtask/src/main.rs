@@ -3,8 +3,8 @@
 //! The checks keep what ARCHITECTURE.md and docs/style.md promise: [`floors`] who may depend on
 //! whom, [`names`] that a name means one thing, [`prose`] that comments read well, [`citations`]
 //! that what they cite is there, [`commands`] that the command lines of the pages run. [`book`]
-//! builds the pages as a book. [`macos`] checks, lints and links for macOS on a Linux computer, and
-//! reads the result.
+//! builds the pages as a book, and [`dist`] the files of a release, whose version [`version`]
+//! writes. [`macos`] checks, lints and links for macOS on a Linux computer, and reads the result.
 //!
 //! A check reads the sources, prints one line for each finding (file, line, what is wrong, what to
 //! do) and fails if there is one. It changes nothing unless an option says so.
@@ -20,6 +20,7 @@ mod arguments;
 mod book;
 mod citations;
 mod commands;
+mod dist;
 mod floors;
 mod lexer;
 mod macos;
@@ -30,6 +31,7 @@ mod prose;
 mod report;
 mod syntax;
 mod tree;
+mod version;
 mod workspace;
 
 use self::workspace::Result;
@@ -44,6 +46,8 @@ chores
   citations  cited sections, links between pages, pages that no link leads to
   commands   run the command lines of the pages
   book       the pages as one book, with its links checked
+  dist       the files of a release, for this computer
+  version    the version of all crates, and the changelog's heading for it
   macos      check, lint and link for macOS on Linux
 
 `cargo xtask <chore> --help` describes one.";
@@ -51,13 +55,15 @@ chores
 /// A chore: its name, its usage, and what runs it.
 type Chore = (&'static str, fn() -> &'static str, fn(&[String]) -> Result<()>);
 
-const CHORES: [Chore; 7] = [
+const CHORES: [Chore; 9] = [
     ("floors", floors::usage, floors::run),
     ("names", names::usage, names::run),
     ("prose", prose::usage, prose::run),
     ("citations", citations::usage, citations::run),
     ("commands", commands::usage, commands::run),
     ("book", book::usage, book::run),
+    ("dist", dist::usage, dist::run),
+    ("version", version::usage, version::run),
     ("macos", macos::usage, macos::run),
 ];
 
