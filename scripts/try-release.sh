@@ -29,36 +29,45 @@ fresh() {
     cp -r "$files"/* "$system/files/"
 }
 within() {
-    chroot "$system" /usr/bin/env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/root LC_ALL=C.UTF-8 bash -euc "$1"
+    chroot "$system" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 bash -euc "$1"
 }
 # What a newcomer does first.
 try='
     ferrane --version
     ferrane run $gallery/digits.mlpackage -i image=$gallery/digits/seven.png | grep "^digit: seven"
     ferrane check --machine m4-macos15-inmem $gallery/upscale.mlpackage
-    ferrane generate --checkpoint $gallery/stories --prompt "One day" --tokens 16 --temperature 0
+    ferrane generate --checkpoint $gallery/stories --prompt "One day" --steps 16 --temperature 0
     ferrane train --steps 2 --accum 1 --seq 64 --eval-windows 2 --out /tmp/run > /tmp/train.log || { cat /tmp/train.log; exit 1; }
 '
 
 echo "== archive"
 fresh plain ""
-within 'cd / && tar xzf files/ferrane-*-linux-gnu.tar.gz && mv ferrane-* opt/ferrane
+within 'cd /
+    tar xzf files/ferrane-*-linux-gnu.tar.gz
+    mv ferrane-* opt/ferrane
     export PATH=/opt/ferrane/bin:$PATH gallery=/opt/ferrane/gallery'"$try"
 rm -rf "$system"
 
 echo "== deb"
 fresh plain ""
-within 'cd / && dpkg -i files/*.deb && mkdir g && tar xzf files/ferrane-*-linux-gnu.tar.gz -C g --strip-components=1
+within 'cd /
+    dpkg -i files/*.deb
+    mkdir g
+    tar xzf files/ferrane-*-linux-gnu.tar.gz -C g --strip-components=1
     gallery=/g/gallery'"$try"'
     test -e /usr/share/man/man1/ferrane-check.1.gz
-    dpkg -r ferrane && ! command -v ferrane'
+    dpkg -r ferrane
+    if command -v ferrane; then exit 1; fi'
 rm -rf "$system"
 
 echo "== library"
 fresh c gcc,libc6-dev,pkg-config
-within 'mkdir /lib-here && cd /lib-here && tar xzf /files/libferrane-*.tar.gz --strip-components=1
+within 'mkdir /lib-here
+    cd /lib-here
+    tar xzf /files/libferrane-*.tar.gz --strip-components=1
     export PKG_CONFIG_PATH=$PWD/lib/pkgconfig
-    gcc examples/sigmoid.c $(pkg-config --cflags --libs ferrane) -o shared && LD_LIBRARY_PATH=lib ./shared
+    gcc examples/sigmoid.c $(pkg-config --cflags --libs ferrane) -o shared
+    LD_LIBRARY_PATH=lib ./shared
     gcc examples/sigmoid.c $(pkg-config --cflags ferrane) lib/libferrane.a $(pkg-config --libs --static ferrane | sed "s/-lferrane//") -o static
     ./static'
 rm -rf "$system"
@@ -68,12 +77,16 @@ echo "== wheel"
 python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version 3.11 --dest "$work/wheels" "numpy>=1.23"
 fresh python python3-venv
 mkdir -p "$system/wheels" && cp "$work"/wheels/*.whl "$system/wheels/"
-within 'cd /root && ! command -v gcc && python3 -m venv v && v/bin/pip install --quiet --no-index --find-links /wheels /files/ferrane-*.whl
+within 'cd /root
+    if command -v gcc; then exit 1; fi
+    python3 -m venv v
+    v/bin/pip install --quiet --no-index --find-links /wheels /files/ferrane-*.whl
     tar xzf /files/ferrane-*-linux-gnu.tar.gz --strip-components=1
     v/bin/python -c "import ferrane, numpy
 model = ferrane.load(\"gallery/upscale.mlpackage\")
 large = model.run({model.inputs[0].name: numpy.zeros(model.inputs[0].shape)})
 print(ferrane.__version__, {name: value.shape for name, value in large.items()}, model.check(\"m4-macos15-inmem\").ok)"
-    v/bin/ferrane --version && v/bin/python -m ferrane devices'
+    v/bin/ferrane --version
+    v/bin/python -m ferrane devices'
 rm -rf "$system"
 echo "the archive, the package for Debian, the library and the wheel work"
