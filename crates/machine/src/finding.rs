@@ -160,7 +160,14 @@ impl Finding {
 
     /// The finding as a diagnostic whose notes give the effect, the claims and the rewrite.
     pub fn diagnostic(&self) -> Diagnostic {
-        let mut d = Diagnostic { severity: self.severity, ..Diagnostic::error(self.code, self.span, &self.message) };
+        // In a package the name is all that says where.
+        let message = match (&self.value, self.op, self.span) {
+            (Some(value), Some(_), None) if !self.message.contains(&format!("`{value}`")) => {
+                format!("{} (`{value}`)", self.message)
+            }
+            _ => self.message.clone(),
+        };
+        let mut d = Diagnostic { severity: self.severity, ..Diagnostic::error(self.code, self.span, message) };
         d = d.note(None, format!("{} ({})", self.effect, self.claims.join(", ")));
         if let Some(why) = &self.overruled {
             d = d.note(None, format!("the profile overrules this: {why}"));

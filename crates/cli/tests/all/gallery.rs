@@ -30,6 +30,14 @@ fn the_clean_models_are_clean() {
     }
 }
 
+/// A package has no lines to point at.
+#[test]
+fn a_finding_in_a_package_names_its_op() {
+    let found = place().run("check --machine m5-macos26-client gallery/digits.mlpackage");
+    let lines: Vec<&str> = found.out.lines().filter(|line| line.starts_with("note E0458")).collect();
+    assert!(lines.len() == 2 && lines[0] != lines[1] && lines[0].contains("(`"), "{}", found.out);
+}
+
 #[test]
 fn the_troubled_one_is_not() {
     let place = place();

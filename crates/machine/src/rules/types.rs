@@ -21,7 +21,7 @@ pub(super) const ZERO_EPSILON: Rule = Rule {
     severity: Severity::Warning,
     effect: Effect::SilentlyWrong,
     claims: &["C188", "C190"],
-    explanation: "The engine computes in fp16, whose smallest number is 2^-24, about 6e-8. An epsilon of 1e-8 or 1e-12 becomes 0: the reciprocal root of a row of zeros is infinite, and its product with the row is the engine's result for 0 times infinity.",
+    explanation: "The engine computes in fp16, whose smallest number is 2^-24, about 6e-8. An epsilon of 1e-8 or 1e-12 becomes 0: the reciprocal root of a row of zeros is infinite, and its product with the row is the engine's result for 0 times infinity. Converters write `log_softmax` as the logarithm of a softmax with an epsilon of 1e-45: a class that is 17 below the largest has a probability of 0 in fp16, and gets the logarithm of 0 instead of −17. Random weights do not show it, because their outputs are small.",
     rewrite: "an epsilon of at least 1e-7; 1e-5 is usual",
     run: |cx, out| epsilons(cx, out, true),
 };
@@ -51,6 +51,14 @@ fn epsilons(cx: &Context<'_>, out: &mut Findings, zero: bool) {
     for view in &cx.functions {
         for (id, op) in view.any(&["rsqrt", "log", "inverse", "layer_norm", "instance_norm", "batch_norm", "l2_norm"]) {
             let fp16 = view.arg_ty(op, "x").is_some_and(|t| t.dtype() == Some(DataType::Fp16));
+            let softmax = || view.arg(op, "x").and_then(|x| view.def(x)).is_some_and(|(_, of)| of.name == "softmax");
+            if zero && fp16 && op.name == "log" && softmax() {
+                if let Some(e) = number(view, op, "epsilon").filter(|e| *e <= VANISHES) {
+                    let message = format!("the epsilon {e:e} is 0 in fp16, and a softmax returns zeros");
+                    out.op(view, id, message).rewrite("x − max(x) − log(Σ exp(x − max(x)))");
+                }
+                continue;
+            }
             if let Some(e) = number(view, op, "epsilon").filter(|e| fp16 && fits(*e)) {
                 // The compiler's own epsilon of log and inverse only keeps their operands away from
                 // zero.
