@@ -4,14 +4,14 @@ use serde_json::json;
 
 use crate::args::Devices;
 use crate::error::Result;
-use crate::{model, out};
+use crate::out;
 
 /// Runs `ferrane devices`.
 pub fn run(args: Devices) -> Result<()> {
     for device in ferrane::devices() {
         show(&args, device.name, device.available, &device.description, device.options)?;
     }
-    show(&args, model::REFERENCE, true, "plain fp32 without a device (for train, generate, eval and bench)", &[])
+    show(&args, ferrane::REFERENCE, true, "plain fp32 without a device (for train, generate, eval and bench)", &[])
 }
 
 /// What the emulator's options mean, for the help.

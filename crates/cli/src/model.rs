@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use ferrane::diag::did_you_mean;
 use ferrane::llm::config;
 use ferrane::llm::grammar::{Constraint, Grammar};
 use ferrane::llm::model::Model;
@@ -16,25 +15,17 @@ use ferrane::llm::decode::{self, quantize::WeightType};
 use ferrane::llm::layout;
 use ferrane::llm::lora::Adapter;
 use ferrane::llm::speculate::{self, Draft, DraftStats};
-
-/// Value of `--device` that means no device.
-pub const REFERENCE: &str = "reference";
+use ferrane::{OpenError, REFERENCE};
 
 /// Opens the device `name`; `None` for the reference.
 pub fn device(name: &str) -> Result<Option<ferrane::Device>> {
-    if name == REFERENCE {
-        return Ok(None);
-    }
-    let device = name.split('?').next().unwrap_or(name);
-    let known: Vec<&str> = ferrane::devices().iter().map(|d| d.name).chain([REFERENCE]).collect();
-    if device == REFERENCE {
-        return Err(Error::new(format!("--device {name}: `{REFERENCE}` has no options; write --device {REFERENCE}")));
-    }
-    if !known.contains(&device) {
-        let near = did_you_mean(device, known.iter().copied());
-        return Err(Error::new(format!("unknown device `{device}`{near} (known: {})", known.join(", "))));
-    }
-    Ok(Some(ferrane::open(name)?))
+    ferrane::open_or_reference(name).map_err(|error| match error {
+        OpenError::Device(error) => error.into(),
+        OpenError::Options(_) => {
+            Error::new(format!("--device {name}: `{REFERENCE}` has no options; write --device {REFERENCE}"))
+        }
+        error => Error::new(error.to_string()),
+    })
 }
 
 /// Opens a model, with `tokenizer` if given, otherwise with the one next to it, if any.

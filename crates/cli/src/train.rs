@@ -224,8 +224,7 @@ fn failed(error: SessionError, out: &Path, step: Option<u64>) -> Error {
 
 /// The options, in order of precedence: command line, the resumed run, defaults.
 fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
-    let default = || if args.data.is_empty() { SessionOptions::embedded() } else { SessionOptions::default() };
-    let mut o = before.cloned().unwrap_or_else(default);
+    let mut o = before.cloned().unwrap_or_else(|| SessionOptions::over(args.data.clone()));
     macro_rules! take {
         ($($from:ident => $($to:ident).+),* $(,)?) => {
             $(if let Some(value) = args.$from.clone() { o.$($to).+ = value.into(); })*

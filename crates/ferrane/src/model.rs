@@ -409,6 +409,8 @@ pub struct Model {
     at: usize,
     description: Option<Description>,
     classifier: Option<Classifier>,
+    /// The program before its `classify` was taken off.
+    attached: Option<Program>,
     images: Vec<(String, ColorSpace)>,
     fit: Fit,
     unnamed: Unnamed,
@@ -438,9 +440,9 @@ impl Model {
         let function = entry.name.clone();
         let sources = with_images(sources.to_vec(), entry, description, options.fit);
         let ModelProgram { program, description, source, .. } = program.shaped(options, &sources)?;
-        let (program, classifier) = match classifier::detach(&program, &function)? {
-            Some((program, classifier)) => (program, Some(classifier)),
-            None => (program, None),
+        let (program, classifier, attached) = match classifier::detach(&program, &function)? {
+            Some((detached, classifier)) => (detached, Some(classifier), Some(program)),
+            None => (program, None, None),
         };
         let at = program.functions.iter().position(|f| f.name == function).ok_or(ModelError::NoFunction)?;
         let ports = description.as_ref().map(|d| d.functions()).unwrap_or_default();
@@ -456,6 +458,7 @@ impl Model {
             images: images.collect(),
             description,
             classifier,
+            attached,
             fit: options.fit,
             unnamed: options.random.map_or(Unnamed::Refuse, Unnamed::Random),
         })
@@ -464,6 +467,11 @@ impl Model {
     /// The program, with the function for the chosen shapes and without its `classify`.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The program for a file: as [`Model::program`], with its `classify`.
+    pub fn whole_program(&self) -> &Program {
+        self.attached.as_ref().unwrap_or(&self.program)
     }
 
     /// The function that runs.
@@ -661,6 +669,14 @@ mod tests {
         let most = probability.to_f32().into_iter().fold(0.0, f32::max);
         assert_eq!(classes[0].1, most);
         assert!(model.classes(&Tensors::new()).is_err());
+
+        // What is written of it is the same classifier of images.
+        let copy = folder.path().join("copy.mlpackage");
+        let options = WriteOptions { description: model.description(), ..WriteOptions::default() };
+        write_as(model.whole_program(), &copy, Form::Package, &options).unwrap();
+        let again = Model::open(&copy, &ModelOptions::default()).unwrap();
+        let outputs = again.run(&device(), &sources(&[&photo])).unwrap().outputs;
+        assert_eq!(again.classes(&outputs).unwrap(), classes);
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! what was compiled under one set of rules is not run under another. Naming a profile enforces its
 //! limits, unless `limits` says otherwise. Faults that no option names come from the environment
 //! variable `FERRANE_FAULTS`, so that an unchanged program can be tested.
+//!
+//! Training and language models also compute without a device, in plain fp32. [`REFERENCE`] names
+//! this path where a device is named, and [`open_or_reference`] alone accepts it.
 
 use std::path::PathBuf;
 
@@ -35,6 +38,9 @@ const ANE_OPTIONS: [&str; 5] = [
     "isolate=off|on|SECONDS",
 ];
 const NAMES: [&str; 3] = ["emulator", "ane", "ane-or-emulator"];
+/// The name of plain fp32 arithmetic without a device, in which training and language models can
+/// compute.
+pub const REFERENCE: &str = "reference";
 const EMULATOR_OPTIONS: [&str; 8] = [
     "numerics=fast|exact|hardware",
     "machine=NAME|REPORT.json",
@@ -80,12 +86,58 @@ pub fn open(spec: &str) -> Result<Device> {
         "emulator" => Ok(Device::new(Emulator::new(emulator_options(options)?))),
         "ane" => ferrane_ane::open(options),
         "ane-or-emulator" => open("ane").or_else(|_| open("emulator")),
+        REFERENCE => {
+            let known = NAMES.join(", ");
+            let what = "is no device: it is the plain fp32 path of training and language models";
+            Err(Error::new(ErrorKind::Option, format!("`{REFERENCE}` {what}; a program runs on a device ({known})")))
+        }
         _ => {
             let hint = did_you_mean(name, NAMES);
             let known = NAMES.join(", ");
             Err(Error::new(ErrorKind::Option, format!("unknown device `{name}`{hint} (known: {known})")))
         }
     }
+}
+
+/// Why neither a device nor the reference was opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The name is neither that of a device nor [`REFERENCE`]. The message has the nearest name if
+    /// one is similar, and those that there are.
+    #[error("unknown device `{name}`{hint} (known: {}, {REFERENCE})", NAMES.join(", "))]
+    Name {
+        /// The name that was given, without its options.
+        name: String,
+        /// The nearest name, as a question; empty if none is similar.
+        hint: String,
+    },
+    /// The reference with options after `?`, of which it has none.
+    #[error("`{0}`: `{REFERENCE}` has no options; write `{REFERENCE}`")]
+    Options(String),
+    /// The device's own error.
+    #[error("{0}")]
+    Device(#[from] Error),
+}
+
+/// Opens what computes a training run or a language model: the device of this name, as [`open`]
+/// does, or `None` for [`REFERENCE`], which is no device.
+///
+/// # Errors
+/// [`OpenError::Name`] and [`OpenError::Options`] for a wrong name; otherwise as [`open`].
+pub fn open_or_reference(spec: &str) -> std::result::Result<Option<Device>, OpenError> {
+    if spec == REFERENCE {
+        return Ok(None);
+    }
+    let name = spec.split('?').next().unwrap_or(spec);
+    if name == REFERENCE {
+        return Err(OpenError::Options(spec.to_string()));
+    }
+    if !NAMES.contains(&name) {
+        let hint = did_you_mean(name, NAMES.into_iter().chain([REFERENCE]));
+        return Err(OpenError::Name { name: name.to_string(), hint: hint.to_string() });
+    }
+    Ok(open(spec).map(Some)?)
 }
 
 /// Opens the emulator itself, by the same name and options: for calls on constants of any shape
@@ -197,6 +249,18 @@ mod tests {
         assert_eq!((profile.subject.chip.as_str(), profile.max_axis.value), ("m1", 77));
         let error = open("emulator?machine-file=/nowhere.toml").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("/nowhere.toml"), "{error}");
+    }
+
+    #[test]
+    fn the_reference_is_no_device() {
+        assert!(open_or_reference(REFERENCE).unwrap().is_none());
+        assert!(open_or_reference("emulator?numerics=exact").unwrap().is_some());
+        let refused = |spec: &str| open_or_reference(spec).map(|_| ()).unwrap_err();
+        assert!(matches!(refused("reference?x=1"), OpenError::Options(spec) if spec == "reference?x=1"));
+        assert!(refused("refrence").to_string().contains("did you mean `reference`?"), "{}", refused("refrence"));
+        assert!(matches!(refused("emulator?x=1"), OpenError::Device(e) if e.kind() == ErrorKind::Option));
+        let error = open(REFERENCE).map(|_| ()).unwrap_err();
+        assert!(error.message().contains("training and language models"), "{error}");
     }
 
     #[test]

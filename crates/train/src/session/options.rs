@@ -104,6 +104,15 @@ impl SessionOptions {
         SessionOptions { run, ..SessionOptions::default() }
     }
 
+    /// The options of a new run on sets of data: the defaults, or [`SessionOptions::embedded`]
+    /// without any.
+    pub fn over(data: Vec<DataSet>) -> Self {
+        match data.is_empty() {
+            true => SessionOptions::embedded(),
+            false => SessionOptions { data, ..SessionOptions::default() },
+        }
+    }
+
     /// What determines the kernels' layouts, for a model and these options.
     pub fn shape(&self, config: &Config) -> Shape {
         Shape::new(config.clone(), self.run.seq, self.residual, self.weights).with_pipeline(self.pipeline)
@@ -134,5 +143,18 @@ impl SessionOptions {
     /// The name of the model, if the options name one.
     pub(super) fn model_name(&self) -> Option<String> {
         self.model.clone().or_else(|| self.init.is_none().then(|| MODEL.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_data_is_one_on_the_embedded_corpus() {
+        assert_eq!(SessionOptions::over(Vec::new()), SessionOptions::embedded());
+        let own = SessionOptions::over(vec!["stories.txt".into()]);
+        assert_eq!(own.data, [DataSet::from("stories.txt")]);
+        assert_eq!(own.run, RunOptions::default());
     }
 }
