@@ -86,7 +86,7 @@ fn elements(array: &Bound<'_, PyUntypedArray>) -> PyResult<(DataType, Vec<u8>)> 
 
 /// The tensor of an array or of nested lists. Its elements are converted to the type that a
 /// parameter declares.
-fn tensor(value: &Bound<'_, PyAny>, wanted: Option<DataType>) -> PyResult<Tensor> {
+pub fn tensor(value: &Bound<'_, PyAny>, wanted: Option<DataType>) -> PyResult<Tensor> {
     let array = as_array(value)?;
     let (dtype, bytes) = elements(&array)?;
     let tensor = Tensor::new(dtype, array.shape().to_vec(), bytes).map_err(|e| device(&e))?;
@@ -150,7 +150,7 @@ fn typed<'py, T: Element + bytemuck::Pod>(py: Python<'py>, tensor: &Tensor) -> P
 }
 
 /// The array of a tensor. Numbers of types that numpy lacks become fp32.
-fn array<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+pub fn array<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     match tensor.dtype() {
         DataType::Fp16 => typed::<f16>(py, tensor),
         DataType::Fp32 => typed::<f32>(py, tensor),

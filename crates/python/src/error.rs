@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use ferrane::diag::Severity;
-use ferrane::{ErrorKind, ModelError};
+use ferrane::diag::{Diagnostics, Severity, Source};
+use ferrane::{ErrorKind, ModelError, OpenError, hwx};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -34,6 +34,14 @@ pub fn device(error: &ferrane::Error) -> PyErr {
     with(error.to_string(), Some(error.kind().code()), Some(remedy), "[]")
 }
 
+/// The error of a device, or of a name that is none.
+pub fn open(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Device(error) => device(error),
+        error => with(error.to_string(), Some(ErrorKind::Option.code()), None, "[]"),
+    }
+}
+
 /// The error with the name of an input before its message.
 pub fn of_input(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     let code: Option<String> = attribute(py, &error, "code");
@@ -57,13 +65,20 @@ pub fn declare(py: Python<'_>) -> PyResult<()> {
 pub fn model(error: &ModelError) -> PyErr {
     match error {
         ModelError::Device(error) => device(error),
-        ModelError::Program { text, diagnostics } => {
-            let found = diagnostics.json(text).to_string();
-            let first = diagnostics.iter().find(|d| d.severity == Severity::Error).map(|d| d.code.to_string());
-            with(error.to_string(), first.as_deref(), None, &found)
-        }
+        ModelError::Program { text, diagnostics } => diagnosed(error.to_string(), diagnostics, text),
         error => failed(error),
     }
+}
+
+/// The error of a text, with what is wrong in it.
+pub fn diagnosed(message: String, diagnostics: &Diagnostics, text: &Source) -> PyErr {
+    let first = diagnostics.iter().find(|d| d.severity == Severity::Error).map(|d| d.code.to_string());
+    with(message, first.as_deref(), None, &diagnostics.json(text).to_string())
+}
+
+/// The error of a compiled program.
+pub fn compiled(error: &hwx::Error) -> PyErr {
+    with(error.to_string(), Some(&error.code.to_string()), Some(error.help), "[]")
 }
 
 fn with(message: String, code: Option<&str>, remedy: Option<&str>, diagnostics: &str) -> PyErr {

@@ -11,10 +11,13 @@ mod arrays;
 mod device;
 mod error;
 mod fork;
+mod hwx;
 mod model;
 mod queue;
+mod request;
 mod text;
 mod train;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -59,7 +62,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FerraneError", module.py().get_type::<FerraneError>())?;
     module.add_class::<device::Device>()?;
     module.add_class::<device::Executable>()?;
+    module.add_class::<device::Arguments>()?;
+    module.add_class::<request::PreparedRequest>()?;
     module.add_class::<model::OpenModel>()?;
+    module.add_class::<hwx::CompiledProgram>()?;
     module.add_class::<text::LanguageModel>()?;
     module.add_class::<text::Pieces>()?;
     module.add_class::<train::Training>()?;
@@ -68,5 +74,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
+    module.add_function(wrap_pyfunction!(hwx::assemble, module)?)?;
     Ok(())
 }

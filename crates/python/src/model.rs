@@ -14,13 +14,13 @@ use ferrane::mil::print;
 use ferrane::model::{ModelOptions, ModelProgram, write_as};
 use ferrane::onnx::Precision;
 use ferrane::page::NetworkPage;
-use ferrane::{Call, OutputDistance, Tensors};
+use ferrane::{Call, OutputDistance, Tensors, placement_reasons};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
 
 use crate::arrays::{self, Declared};
-use crate::device::{Device, Executable};
+use crate::device::{Arguments, Device, Executable, Given};
 use crate::error::{self, failed};
 use crate::fork::unlocked;
 
@@ -32,6 +32,9 @@ type PortTuple = (String, &'static str, Vec<usize>);
 
 /// A device and shapes, as [`OpenModel::run`] is given them.
 type Choice = (String, Vec<String>);
+
+/// What [`OpenModel::place`] finds.
+type Placed = (String, String, Vec<Option<String>>);
 
 /// What [`OpenModel::diff`] finds.
 type Differences = (Vec<(&'static str, String, String, String)>, Option<Vec<(String, String, f64, f64, f64, bool)>>);
@@ -72,6 +75,14 @@ impl OpenModel {
         options.shapes.retain(|old| shapes.iter().all(|new| name(new) != name(old)));
         options.shapes.extend(shapes.iter().cloned());
         options
+    }
+
+    /// Runs the function on a device, for the shapes that the tensors have.
+    fn call<'py>(&self, py: Python<'py>, given: Given, device: &str) -> PyResult<Bound<'py, PyDict>> {
+        let shapes = self.other_shapes(&given.inputs);
+        // What is wrong with a scalar is said by the function, which takes other values.
+        let shapes = if given.inputs.iter().any(|(_, t)| t.shape().is_empty()) { Vec::new() } else { shapes };
+        self.executable(py, device, shapes)?.call(py, given)
     }
 
     /// The function, loaded on a device for some shapes; from the last calls if it was there.
@@ -169,7 +180,7 @@ impl OpenModel {
 
     /// The program as MIL text; large weights are named by their place in a weight file.
     fn text(&self) -> String {
-        print(self.model.program())
+        print(self.model.whole_program())
     }
 
     /// Runs the function. The model keeps what it has compiled for the last devices and shapes.
@@ -181,11 +192,24 @@ impl OpenModel {
         device: &str,
         states: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let inputs = arrays::tensors(inputs, &self.inputs)?;
-        let shapes = self.other_shapes(&inputs);
-        // What is wrong with a scalar is said by the function, which takes other values.
-        let shapes = if inputs.iter().any(|(_, t)| t.shape().is_empty()) { Vec::new() } else { shapes };
-        self.executable(py, device, shapes)?.call(py, inputs, states)
+        self.call(py, Given::read(inputs, states, (&self.inputs, &self.states))?, device)
+    }
+
+    /// Reads the arguments of a later run.
+    #[pyo3(signature = (inputs, states = None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        inputs: &Bound<'_, PyDict>,
+        states: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Arguments> {
+        Arguments::new(py, Given::read(inputs, states, (&self.inputs, &self.states))?)
+    }
+
+    /// Runs the function on arguments that were read before.
+    #[pyo3(signature = (arguments, device = "emulator"))]
+    fn run_read<'py>(&self, py: Python<'py>, arguments: &Arguments, device: &str) -> PyResult<Bound<'py, PyDict>> {
+        self.call(py, arguments.take()?, device)
     }
 
     /// What a machine refuses, computes wrongly or runs slowly, in all functions: a JSON array of
@@ -194,7 +218,7 @@ impl OpenModel {
     fn check(&self, py: Python<'_>, machine: &str, strict: bool) -> PyResult<String> {
         let profile = profile(machine)?;
         let options = CheckOptions { strict, ..CheckOptions::default() };
-        let program = self.model.program();
+        let program = self.model.whole_program();
         let found = unlocked(py, || check(program, &profile, &options))?;
         Ok(Value::from_iter(found.iter().map(|finding| finding.json(program))).to_string())
     }
@@ -206,24 +230,30 @@ impl OpenModel {
         Ok((cost.json(&model).to_string(), cost.to_string()))
     }
 
-    /// Where each op probably runs if a framework decides, as JSON and as text.
+    /// Where each op probably runs if a framework decides: as JSON, as text, and for each op the
+    /// reason why it is not on the engine.
     #[pyo3(signature = (machine, framework = "coreml", units = "cpu-and-ne"))]
-    fn place(&self, py: Python<'_>, machine: &str, framework: &str, units: &str) -> PyResult<(String, String)> {
+    fn place(&self, py: Python<'_>, machine: &str, framework: &str, units: &str) -> PyResult<Placed> {
         let profile = core_ml_profile(&profile(machine)?).map_err(failed)?;
         let options = PlaceOptions {
             framework: framework.parse().map_err(failed)?,
             units: units.parse().map_err(failed)?,
             function: Some(self.model.function().name.clone()),
         };
-        let placement = unlocked(py, || place(self.model.program(), &profile, &options))?;
-        Ok((serde_json::to_string(&placement).map_err(failed)?, placement.to_string()))
+        let program = self.model.whole_program();
+        let (placement, reasons) = unlocked(py, || {
+            let placement = place(program, &profile, &options);
+            let reasons = placement_reasons(program, &placement);
+            (placement, reasons)
+        })?;
+        Ok((serde_json::to_string(&placement).map_err(failed)?, placement.to_string(), reasons))
     }
 
     /// A page with the network as a graph, and what a machine does with it.
     fn page(&self, py: Python<'_>, machine: &str) -> PyResult<String> {
         let profile = profile(machine)?;
         unlocked(py, || {
-            let mut page = NetworkPage::new(self.name(), self.model.program());
+            let mut page = NetworkPage::new(self.name(), self.model.whole_program());
             page.examine(&profile, &CheckOptions::default(), &PlaceOptions::default());
             page.html()
         })
@@ -290,7 +320,7 @@ impl OpenModel {
         let form = Form::of_target(&path).map_err(failed)?;
         let description = self.model.description();
         let options = WriteOptions { overwrite, description, ..WriteOptions::default() };
-        unlocked(py, || write_as(self.model.program(), &path, form, &options))?.map_err(|e| error::model(&e))?;
+        unlocked(py, || write_as(self.model.whole_program(), &path, form, &options))?.map_err(|e| error::model(&e))?;
         Ok(())
     }
 }

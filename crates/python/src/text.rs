@@ -14,7 +14,8 @@ use crate::queue::TextQueue;
 #[pyclass(frozen, module = "ferrane._native")]
 pub struct LanguageModel {
     model: Arc<model::Model>,
-    device: ferrane::Device,
+    /// `None` for the reference.
+    device: Option<ferrane::Device>,
 }
 
 #[pymethods]
@@ -31,7 +32,7 @@ impl LanguageModel {
             Some(tokenizer) => model::Model::open_with_tokenizer(path, tokenizer),
             None => model::Model::open(path),
         })?;
-        let device = unlocked(py, || ferrane::open(device))?.map_err(|e| error::device(&e))?;
+        let device = unlocked(py, || ferrane::open_or_reference(device))?.map_err(|e| error::open(&e))?;
         Ok(LanguageModel { model: Arc::new(opened.map_err(failed)?), device })
     }
 
@@ -53,7 +54,7 @@ impl LanguageModel {
         let (model, device) = (Arc::clone(&self.model), self.device.clone());
         let text = |e: &dyn std::fmt::Display| e.to_string();
         let stream = TextQueue::spawn("ferrane-generate", move |send| {
-            let generator = model.generator(Some(&device), Default::default(), sampler);
+            let generator = model.generator(device.as_ref(), Default::default(), sampler);
             let mut generator = generator.map_err(|e| text(&e))?;
             for piece in generator.generate(&prompt, tokens).map_err(|e| text(&e))? {
                 if !send(piece.map_err(|e| text(&e))?.text) {

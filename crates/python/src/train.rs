@@ -8,14 +8,11 @@ use ferrane::diag::did_you_mean;
 use ferrane::train::run::Event;
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
 use pyo3::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::failed;
 use crate::fork::unlocked;
 use crate::queue::TextQueue;
-
-/// The name of plain fp32 arithmetic without a device.
-const REFERENCE: &str = "reference";
 
 /// What a thread of training begins with.
 enum Start {
@@ -30,30 +27,33 @@ pub struct Training {
     stop: Arc<AtomicBool>,
 }
 
-/// The options of the library with those of a JSON object instead.
+/// The options of a new run, with those of a JSON object instead of its own.
 fn options(text: &str) -> PyResult<SessionOptions> {
-    let given: Value = serde_json::from_str(text).map_err(failed)?;
-    let has_data = given.get("data").and_then(Value::as_array).is_some_and(|data| !data.is_empty());
-    let base = if has_data { SessionOptions::default() } else { SessionOptions::embedded() };
-    let mut all = serde_json::to_value(base).map_err(failed)?;
-    for (name, value) in given.as_object().into_iter().flatten() {
-        let Some(option) = all.get_mut(name) else {
-            let names = all.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-            return Err(failed(format!("`{name}` is no option of a run{}", did_you_mean(name, names))));
-        };
-        *option = value.clone();
+    let given: Map<String, Value> = serde_json::from_str(text).map_err(failed)?;
+    let data = read(&given, "data")?.data;
+    let mut all = serde_json::to_value(SessionOptions::over(data)).map_err(failed)?;
+    let Some(options) = all.as_object_mut() else { return Err(failed("the options are no object")) };
+    for (name, value) in &given {
+        if !options.contains_key(name) {
+            let hint = did_you_mean(name, options.keys().map(String::as_str));
+            return Err(failed(format!("`{name}` is no option of a run{hint}")));
+        }
         // Each by itself, so that the message has its name.
-        serde_json::from_value::<SessionOptions>(all.clone()).map_err(|e| failed(format!("`{name}`: {e}")))?;
+        read(&given, name)?;
+        options.insert(name.clone(), value.clone());
     }
     serde_json::from_value(all).map_err(failed)
 }
 
+/// The defaults with one of the given options, if it is there.
+fn read(given: &Map<String, Value>, name: &str) -> PyResult<SessionOptions> {
+    let one: Map<String, Value> = given.get_key_value(name).map(|(k, v)| (k.clone(), v.clone())).into_iter().collect();
+    serde_json::from_value(one.into()).map_err(|e| failed(format!("`{name}`: {e}")))
+}
+
 /// Begins or continues a run, and trains until it ends or is stopped.
 fn train(start: Start, stop: &AtomicBool, events: &mut dyn FnMut(&Event)) -> Result<(), String> {
-    let opened = |name: &str| match name {
-        REFERENCE => Ok(None),
-        name => ferrane::open(name).map(Some).map_err(|e| e.to_string()),
-    };
+    let opened = |name: &str| ferrane::open_or_reference(name).map_err(|e| e.to_string());
     let text = |e: SessionError| e.to_string();
     let mut session = match start {
         Start::New(options) => {

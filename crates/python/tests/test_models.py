@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -208,6 +209,40 @@ def test_placement_and_cost_are_those_of_the_command(small: ferrane.Model, tmp_p
         told = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
         assert told.strip() == report.strip()
     assert "<!doctype html>" in small.page().lower()
+
+
+def test_the_reasons_of_a_placement_are_those_of_the_page() -> None:
+    found = set()
+    for name in ("conv_range", "lstm", "state"):
+        model = ferrane.load(CONVERTED / f"{name}.mlpackage")
+        page = model.page("m4")
+        for op in model.place("m4").ops:
+            assert (op.reason is None) == (op.runs_on == "engine"), op
+            if op.reason is not None:
+                found.add(op.reason)
+                assert json.dumps(op.reason)[1:-1] in page, op
+    assert len(found) >= 2, found
+
+
+def test_the_reference_is_no_device(small: ferrane.Model) -> None:
+    for open_it in (ferrane.Device, lambda name: small.run(x=np.zeros((1, 4, 1, 8)), device=name)):
+        with pytest.raises(ferrane.FerraneError, match="`reference` is no device.* training and language models") as caught:
+            open_it("reference")
+        assert caught.value.code == "E0612"
+
+
+def test_outputs_whose_shapes_depend_on_values_are_computed() -> None:
+    """No surface holds them."""
+    text = SMALL.replace(b"tanh(x = h)", b"non_zero(x = h)").replace(b"tensor<fp16, [1, 4, 1, 8]> y", b"tensor<int32, [?, 4]> y")
+    x = np.zeros((1, 4, 1, 8), np.float16)
+    x[0, 2, 0, 5] = 1
+    model = ferrane.load(text)
+    np.testing.assert_array_equal(model.run(x=x)["y"], [[0, 2, 0, 5]])
+    executable = ferrane.Device().load(model)
+    assert executable(x=0 * x)["y"].shape == (0, 4)
+    assert executable.submit(x=x).result()["y"].shape == (1, 4)
+    with pytest.raises(ferrane.FerraneError, match="no surface"):
+        executable.prepare(x=x)
 
 
 def test_the_audit_names_the_op_that_loses_precision() -> None:

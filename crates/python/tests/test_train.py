@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -88,3 +89,31 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
         list(train.Session.resume(tmp_path / "nowhere"))
     with pytest.raises(ferrane.FerraneError, match="emulater"):
         list(train.Session(out=tmp_path, device="emulater", steps=1))
+
+
+def test_the_reference_trains_and_continues_texts(tmp_path: Path) -> None:
+    events = list(train.Session(out=tmp_path, steps=2, device="reference", **SMALL))
+    assert events[-1]["event"] == "finished" and len(losses(events)) == 2
+    text = llm.Model(tmp_path, device="reference").generate("One day", tokens=4, temperature=0.0)
+    assert text == llm.Model(tmp_path).generate("One day", tokens=4, temperature=0.0)
+    with pytest.raises(ferrane.FerraneError, match="`reference` has no options"):
+        llm.Model(tmp_path, device="reference?numerics=exact")
+    with pytest.raises(ferrane.FerraneError, match="did you mean `reference`"):
+        list(train.Session(out=tmp_path / "other", device="refrence", steps=1))
+
+
+def test_a_run_with_data_has_other_defaults(tmp_path: Path) -> None:
+    data = tmp_path / "stories.txt"
+    data.write_text("Once upon a time there was a cat. The cat liked the sun.\n<|endoftext|>\n" * 200)
+    defaults: List[Dict[str, Any]] = []
+    choices: List[Any] = [[], [data], data]
+    for sets in choices:
+        out = tmp_path / f"run{len(defaults)}"
+        list(train.Session(out=out, data=sets, **{**SMALL, "steps": 1}))
+        (state,) = out.glob("step-*/state.json")
+        defaults.append(json.loads(state.read_text())["options"])
+    embedded, several, one = defaults
+    assert embedded["lr"] != several["lr"] == one["lr"]
+    wrong: Any = 3
+    with pytest.raises(ferrane.FerraneError, match="`data`: "):
+        train.Session(out=tmp_path, data=[data, wrong])

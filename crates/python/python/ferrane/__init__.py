@@ -16,7 +16,7 @@ import os
 from typing import List
 
 from . import _native
-from ._model import Device, Executable, Model, Port, from_torch, load
+from ._model import Device, Executable, Model, Port, Request, from_torch, load
 from ._native import FerraneError, __version__, explain
 from ._reports import Audit, Change, Cost, Difference, Distance, Finding, Findings, PlacedOp, Placement
 
@@ -35,6 +35,7 @@ __all__ = [
     "PlacedOp",
     "Placement",
     "Port",
+    "Request",
     "__version__",
     "devices",
     "explain",

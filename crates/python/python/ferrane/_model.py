@@ -8,15 +8,15 @@ import os
 import shutil
 import tempfile
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, SupportsIndex, Tuple, Union
+from types import MappingProxyType
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, SupportsIndex, Tuple, Union
 
-from . import _native
+from . import _calls, _native
 from ._reports import Audit, Change, Cost, Difference, Distance, Findings, Placement
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ._types import NDArray
 
 #: A path of a model, its bytes (ONNX or MIL text), or a model object of coremltools or onnx.
 Source = Union[str, "os.PathLike[str]", bytes, Any]
@@ -97,6 +97,80 @@ class Executable:
         """
         return self._native.run(_arrays(inputs, named), states)
 
+    def submit(
+        self,
+        inputs: Optional[Mapping[str, Any]] = None,
+        /,
+        *,
+        states: Optional[Dict[str, Any]] = None,
+        **named: Any,
+    ) -> Future[Dict[str, NDArray[Any]]]:
+        """Runs the function in a thread of the package, and returns at once; see `Executable.__call__`.
+
+        The arrays are read before this returns, so they may be changed then. The future has the outputs or the error.
+        As many calls run at the same time as the computer has processors; those that wait for their turn can be
+        cancelled.
+        """
+        values = _arrays(inputs, named)
+        return _calls.submit(lambda: self._native.read(values, states), self._native.run_read)
+
+    async def run_async(
+        self,
+        inputs: Optional[Mapping[str, Any]] = None,
+        /,
+        *,
+        states: Optional[Dict[str, Any]] = None,
+        **named: Any,
+    ) -> Dict[str, NDArray[Any]]:
+        """Runs the function while other tasks of asyncio run; see `Executable.submit`.
+
+        A task that is cancelled before the call begins cancels it; later, its result is dropped.
+        """
+        return await _calls.result(self.submit(inputs, states=states, **named))
+
+    def prepare(
+        self,
+        inputs: Optional[Mapping[str, Any]] = None,
+        /,
+        *,
+        states: Optional[Mapping[str, Any]] = None,
+        **named: Any,
+    ) -> Request:
+        """Binds the function to memory that stays, for calls that follow each other closely.
+
+        Inputs and states that are not given begin as zeros.
+        """
+        return Request(self._native.prepare(_arrays(inputs, named), None if states is None else dict(states)))
+
+
+class Request:
+    """An executable with an array for each input and output. `Executable.prepare` makes one.
+
+    The arrays have the declared types and shapes and stay the same: write into those of `inputs`, `run`, and read those
+    of `outputs`, which the next run writes again. A run copies them to the surfaces of the device and back, and
+    converts nothing. States stay on the device from run to run.
+    """
+
+    def __init__(self, native: _native.Request) -> None:
+        self._native = native
+        #: The array of each input, which a run reads.
+        self.inputs: Mapping[str, NDArray[Any]] = MappingProxyType(native.inputs)
+        #: The array of each output, which a run writes.
+        self.outputs: Mapping[str, NDArray[Any]] = MappingProxyType(native.outputs)
+
+    @property
+    def states(self) -> Dict[str, NDArray[Any]]:
+        """A copy of each state, as the last run left it."""
+        return self._native.states()
+
+    def run(self) -> Mapping[str, NDArray[Any]]:
+        """Runs the function on what the arrays of the inputs hold, and returns `outputs`.
+
+        One thread runs a request at a time; a second one gets an error.
+        """
+        self._native.run()
+        return self.outputs
+
 
 class Model:
     """A model that is open. `load` and `from_torch` make one."""
@@ -138,6 +212,20 @@ class Model:
         allows.
         """
         return self._native.run(_arrays(inputs, named), _device_name(device), states)
+
+    async def run_async(
+        self,
+        inputs: Optional[Mapping[str, Any]] = None,
+        /,
+        *,
+        device: Union[str, Device] = "emulator",
+        states: Optional[Dict[str, Any]] = None,
+        **named: Any,
+    ) -> Dict[str, NDArray[Any]]:
+        """Runs the function while other tasks of asyncio run; see `run` and `Executable.run_async`."""
+        values, on = _arrays(inputs, named), _device_name(device)
+        future = _calls.submit(lambda: self._native.read(values, states), lambda read: self._native.run_read(read, on))
+        return await _calls.result(future)
 
     def check(self, machine: str = "m4-macos15-inmem", *, strict: bool = False) -> Findings:
         """What a machine refuses, computes wrongly or runs slowly, in all functions of the file.

@@ -113,21 +113,13 @@ class Placement:
     _text: str = field(repr=False)
 
     @staticmethod
-    def _read(texts: Tuple[str, str]) -> Placement:
-        record = json.loads(texts[0])
+    def _read(found: Tuple[str, str, List[Optional[str]]]) -> Placement:
+        record, text, reasons = json.loads(found[0]), found[1], found[2]
 
-        def placed(op: Dict[str, Any]) -> PlacedOp:
-            reason = None
-            if op.get("ineligible"):
-                reason = op["ineligible"]["message"]
-            elif op.get("runs_on") is None:
-                reason = "nothing is known about it"
-            elif op["runs_on"] != "engine":
-                alone = op.get("preferred") == "engine"
-                reason = "its neighbors are not on the engine" if alone else "the engine is predicted to be slower"
+        def placed(op: Dict[str, Any], reason: Optional[str]) -> PlacedOp:
             return PlacedOp(op["name"], op["op"], op.get("runs_on"), op.get("engine_probability"), reason)
 
-        return Placement(record["machine"], tuple(map(placed, record["ops"])), record, texts[1])
+        return Placement(record["machine"], tuple(map(placed, record["ops"], reasons)), record, text)
 
     @property
     def engine_share(self) -> float:

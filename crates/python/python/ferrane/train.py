@@ -63,7 +63,7 @@ class Session(Iterator[Dict[str, Any]]):
         """Begins a run in the folder `out`.
 
         `data` are files or folders of text; without any, the embedded corpus. The other options have the names that
-        the run's ``config.json`` has: ``model``, ``init``, ``tokenizer``, ``device``, ``steps``, ``accum``, ``seq``,
+        the ``state.json`` of a checkpoint has: ``model``, ``init``, ``tokenizer``, ``device``, ``steps``, ``accum``, ``seq``,
         ``lr``, ``warmup``, ``seed``, ``eval_every``, ``save_every``, ``pipeline`` … `FerraneError` names an unknown
         one.
         """
