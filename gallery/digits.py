@@ -112,7 +112,7 @@ def train():
     weights = conv_weights(random, [*layers, ("classes", 10, 48, 1, 1)])
     # The weights become inputs, so the program is compiled once. It returns the loss and its
     # gradients by the weights; by the image there is none, because `inputs` does not name it.
-    program = ferrane.load(trainer(weights)).grad(inputs=["conv0_weight"], lift=list(weights), keep_outputs=True)
+    program = ferrane.load(trainer(weights)).grad(inputs=[], lift=list(weights), keep_outputs=True)
 
     def batch():
         image, labels = images(random, BATCH)

@@ -115,7 +115,7 @@ def train():
     random = np.random.default_rng(TRAIN)
     weights = conv_weights(random, [sizes for sizes, _ in LAYERS])
     program = ferrane.load(model(weights, BATCH, FLOAT, loss=True))
-    program = program.grad(inputs=["conv0_weight"], lift=list(weights), keep_outputs=True)
+    program = program.grad(inputs=[], lift=list(weights), keep_outputs=True)
     fit(program, weights, lambda: dict(zip(("signal", "sound"), signals(random, BATCH))), STEPS, RATE)
     MODEL.write_bytes(model({name: w.astype(np.float16) for name, w in weights.items()}, 1, FLOAT16))
     samples()

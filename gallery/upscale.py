@@ -124,7 +124,7 @@ def train():
     random = np.random.default_rng(TRAIN)
     weights = conv_weights(random, LAYERS)
     weights["conv3_weight"] *= 0.1
-    program = ferrane.load(trainer(weights)).grad(inputs=["conv0_weight"], lift=list(weights), keep_outputs=True)
+    program = ferrane.load(trainer(weights)).grad(inputs=[], lift=list(weights), keep_outputs=True)
     pool = drawings(random, 200, 128)
 
     def batch():

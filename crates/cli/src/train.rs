@@ -250,8 +250,7 @@ fn options(args: &Train, before: Option<&SessionOptions>) -> SessionOptions {
         o.recompute = NonZeroUsize::new(layers);
     }
     if before.is_none() && args.warmup.is_none() {
-        // A short run warms up for a tenth of its updates.
-        o.run.warmup = o.run.warmup.min(o.run.steps / 10).max(1);
+        o.shorten_warmup();
     }
     if let Some(vocabulary) = args.vocabulary {
         o.compact = vocabulary == Vocabulary::Compact;

@@ -42,7 +42,11 @@ fn options(text: &str) -> PyResult<SessionOptions> {
         read(&given, name)?;
         options.insert(name.clone(), value.clone());
     }
-    serde_json::from_value(all).map_err(failed)
+    let mut options: SessionOptions = serde_json::from_value(all).map_err(failed)?;
+    if !given.contains_key("warmup") {
+        options.shorten_warmup();
+    }
+    Ok(options)
 }
 
 /// The defaults with one of the given options, if it is there.

@@ -335,3 +335,17 @@ def test_the_command_is_part_of_the_package() -> None:
     assert wrong.returncode == 1 and "no such file" in wrong.stderr
     usage = subprocess.run([sys.executable, "-m", "ferrane", "--wrong"], capture_output=True, text=True)
     assert usage.returncode == 2
+
+
+def test_a_backward_program_gives_what_was_asked_for() -> None:
+    text = b"""program(1.3) { func main<ios17>(tensor<fp16, [1, 4]> x) {
+        tensor<fp16, [1, 4]> w = const()[name = string("w"), val = tensor<fp16, [1, 4]>([[1, 2, 3, 4]])];
+        tensor<fp16, [1, 4]> y = mul(x = x, y = w)[name = string("y")];
+    } -> (y); }"""
+    model = ferrane.load(text)
+    adjoints = {(): ["d_x"], ("w",): ["d_x", "d_w"]}
+    for lift, names in adjoints.items():
+        assert sorted(port.name for port in model.grad(lift=lift).outputs) == sorted(names)
+    assert [port.name for port in model.grad(inputs=[], lift=["w"]).outputs] == ["d_w"]
+    with pytest.raises(ValueError, match="nothing to differentiate"):
+        model.grad(inputs=[])

@@ -258,16 +258,19 @@ class Model:
         self,
         *,
         outputs: Sequence[str] = (),
-        inputs: Sequence[str] = (),
+        inputs: Optional[Sequence[str]] = None,
         lift: Sequence[str] = (),
         keep_outputs: bool = False,
     ) -> Model:
         """The backward program: it takes the inputs and a cotangent for each output, and gives an adjoint for each input.
 
         Without names, all outputs and inputs of fp16 and fp32 take part. Constants in `lift` become inputs first and get
-        an adjoint, too; `keep_outputs` returns the outputs as well.
+        an adjoint, too; with no `inputs` (`[]`) they alone do. `keep_outputs` returns the outputs as well.
         """
-        return Model(self._native.grad(list(outputs), list(inputs), list(lift), keep_outputs))
+        wanted = [] if inputs is None else list(inputs) or list(lift)
+        if inputs is not None and not wanted:
+            raise ValueError("there is nothing to differentiate by: name inputs, or constants in `lift`")
+        return Model(self._native.grad(list(outputs), wanted, list(lift), keep_outputs))
 
     def diff(self, other: Model, *, seed: Optional[int] = None, within: float = 0.0) -> Difference:
         """What differs between all functions of two models; with a `seed`, also what they compute for random inputs.

@@ -113,6 +113,11 @@ impl SessionOptions {
         }
     }
 
+    /// Warms a short run up for a tenth of its updates. For new runs whose warmup was not chosen.
+    pub fn shorten_warmup(&mut self) {
+        self.run.warmup = self.run.warmup.min(self.run.steps / 10).max(1);
+    }
+
     /// What determines the kernels' layouts, for a model and these options.
     pub fn shape(&self, config: &Config) -> Shape {
         Shape::new(config.clone(), self.run.seq, self.residual, self.weights).with_pipeline(self.pipeline)
