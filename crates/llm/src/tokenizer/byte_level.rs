@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use ferrane_gguf::MetadataValue;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokenizers::models::bpe::{BPE, Vocab};
@@ -20,7 +21,9 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::{AddedToken, SplitDelimiterBehavior};
 
 use super::merge::LONGEST_PIECE;
-use super::{Error, Options, Pieces, byte_piece, load};
+use super::scored::{self, TextEnds};
+use super::sentencepiece::{CONTROL, NORMAL, UNUSED, USER_DEFINED};
+use super::{Error, HfTokenizer, Options, Pieces, byte_piece, load, padding};
 
 /// How byte-level BPE splits text into words before it merges.
 ///
@@ -420,6 +423,88 @@ impl ByteLevel {
             config["add_bos_token"] = add_bos.into();
         }
         Ok((vocabulary, format!("{config:#}\n")))
+    }
+}
+
+/// What a `tokenizer.json` says about words and text, without settings that change no id.
+fn words(inner: &tokenizers::Tokenizer) -> Result<[Value; 3], Error> {
+    let mut value = parse(inner.to_string(false).map_err(bad)?.as_bytes())?;
+    let mut take = |field: &str| value.get_mut(field).map(Value::take).unwrap_or_default();
+    let (mut split, normalizer, mut model) = (take("pre_tokenizer"), take("normalizer"), take("model"));
+    let parts = match split.get_mut("pretokenizers").and_then(Value::as_array_mut) {
+        Some(parts) => parts.iter_mut().collect(),
+        None => vec![&mut split],
+    };
+    for part in parts.into_iter().filter_map(Value::as_object_mut) {
+        part.remove("trim_offsets");
+    }
+    if let Some(model) = model.as_object_mut() {
+        model.retain(|field, _| !["vocab", "merges", "unk_token", "fuse_unk"].contains(&field.as_str()));
+    }
+    Ok([split, normalizer, model])
+}
+
+impl ByteLevel {
+    /// How words are split, if it is one of the known ways.
+    fn way(&self) -> Result<PreTokenizer, Error> {
+        let own = words(&self.inner)?;
+        for way in [PreTokenizer::Gpt2, PreTokenizer::Qwen2, PreTokenizer::Llama3, PreTokenizer::SmolLm] {
+            if words(&pipeline(HashMap::new(), Vec::new(), way, false)?)? == own {
+                return Ok(way);
+            }
+        }
+        let what = "text is not split into words as by GPT-2, Qwen2, Llama 3 or SmolLM";
+        Err(Error::Format(format!("{what}, and tokenizer.ggml.pre has no name for it that is known here")))
+    }
+
+    /// The files of Hugging Face.
+    pub(super) fn to_hf(&self, ends: TextEnds<'_>) -> Result<HfTokenizer, Error> {
+        let text = self.inner.to_string(false).map_err(bad)?;
+        let mut value = parse(text.as_bytes())?;
+        let name = |id: u32| self.names.get(id as usize).and_then(Option::as_deref);
+        if added_before(&self.inner) != ends.begin {
+            value["post_processor"] = scored::template(ends.begin, name);
+        }
+        Ok(HfTokenizer { json: format!("{value}\n"), config: scored::config(ends, name, []), note: None })
+    }
+
+    /// The metadata of a GGUF file, for a model of `vocab` ids.
+    pub(super) fn to_gguf(&self, vocab: usize) -> Result<Vec<(String, MetadataValue)>, Error> {
+        if self.spelling != Spelling::Bytes {
+            let what = "the tokenizer.json is not byte-level BPE";
+            let hint = "give the tokenizer.model that it was made of, if there is one, with `tokenizer`";
+            return Err(Error::Format(format!("{what}, and it has no scores; {hint}")));
+        }
+        let pre = match self.way()? {
+            PreTokenizer::Gpt2 => "gpt-2",
+            PreTokenizer::Qwen2 => "qwen2",
+            PreTokenizer::Llama3 => "llama-bpe",
+            PreTokenizer::SmolLm => "smollm",
+        };
+        let value = parse(self.inner.to_string(false).map_err(bad)?.as_bytes())?;
+        let pair = |merge: &Value| match merge {
+            Value::String(pair) => Some(pair.clone()),
+            other => Some(format!("{} {}", other.get(0)?.as_str()?, other.get(1)?.as_str()?)),
+        };
+        let merges = value["model"]["merges"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let merges: Option<Vec<String>> = merges.iter().map(pair).collect();
+        let merges = merges.ok_or_else(|| bad("a merge is no pair of pieces"))?;
+        let added = self.inner.get_added_tokens_decoder();
+        let (mut tokens, mut kinds) = (Vec::new(), Vec::new());
+        let padded = padding(0, self.names.len().max(vocab));
+        for (id, pad) in padded.enumerate() {
+            let name = self.names.get(id).and_then(Option::clone);
+            kinds.push(match (added.get(&(id as u32)), &name) {
+                (Some(token), _) if token.special => CONTROL,
+                (Some(_), _) => USER_DEFINED,
+                (None, Some(_)) => NORMAL,
+                (None, None) => UNUSED,
+            });
+            tokens.push(name.unwrap_or(pad));
+        }
+        let mut list = vec![scored::key("model", "gpt2"), scored::key("pre", pre), scored::key("tokens", tokens)];
+        list.extend([scored::key("token_type", kinds), scored::key("merges", merges)]);
+        Ok(list)
     }
 }
 

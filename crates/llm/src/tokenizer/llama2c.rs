@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 
 use super::merge::{INERT, LONGEST_PIECE, Merges, Scratch};
+use super::scored::Scored;
+use super::sentencepiece::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN};
 use super::{Error, Pieces, byte_piece};
 
 #[derive(Debug, Clone)]
@@ -107,6 +109,35 @@ impl Llama2c {
             }
         }
         (pieces, bos, eos)
+    }
+
+    /// The pieces for the forms of other programs: as SentencePiece spells them.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a piece that is not UTF-8 or has a `▁`, and bytes without a piece.
+    pub(super) fn scored(&self) -> Result<Scored, Error> {
+        if let Some(byte) = self.bytes.iter().position(Option::is_none) {
+            return Err(Error::Format(format!("the vocabulary has no piece <0x{byte:02X}>")));
+        }
+        let (_, bos, eos) = self.pieces();
+        let (mut names, mut kinds) = (Vec::new(), Vec::new());
+        for (id, (piece, _)) in self.vocabulary.iter().enumerate() {
+            let own = Some(id as u32);
+            let text = std::str::from_utf8(piece).ok().filter(|text| !text.contains(SPACE));
+            let text = text.ok_or_else(|| Error::Format(format!("piece {id} is not UTF-8, or has a {SPACE}")))?;
+            let (name, kind) = match byte_piece(piece) {
+                // llama2.c puts line ends around these, so that no text has them.
+                _ if own == bos => ("<s>".to_string(), CONTROL),
+                _ if own == eos => ("</s>".to_string(), CONTROL),
+                _ if own == self.unknown => (text.to_string(), UNKNOWN),
+                Some(byte) if own == self.bytes[byte as usize] => (text.to_string(), BYTE),
+                _ => (text.replace(' ', SPACE), NORMAL),
+            };
+            names.push(name);
+            kinds.push(kind);
+        }
+        let scores = self.vocabulary.iter().map(|(_, score)| *score).collect();
+        Ok(Scored { names, scores, kinds, prefix: true, joins_spaces: false, charsmap: Vec::new() })
     }
 
     pub(super) fn id_of(&self, piece: &str) -> Option<u32> {

@@ -23,6 +23,7 @@ mod controls;
 mod gguf;
 mod llama2c;
 mod merge;
+mod scored;
 mod sentencepiece;
 mod stream;
 #[cfg(test)]
@@ -31,6 +32,8 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
+use ferrane_gguf::MetadataValue;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::run_folder;
@@ -79,6 +82,17 @@ pub struct Options {
     /// The `tokenizer_config.json` with added tokens and the begin and end pieces. `None`: the one
     /// next to the vocabulary, if any.
     pub config: Option<PathBuf>,
+}
+
+/// A vocabulary as `transformers` reads it.
+#[derive(Debug, Clone)]
+pub struct HfTokenizer {
+    /// The text of `tokenizer.json`.
+    pub json: String,
+    /// The fields of `tokenizer_config.json`.
+    pub config: Map<String, Value>,
+    /// Where the ids of a text may differ, if anywhere.
+    pub note: Option<String>,
 }
 
 /// A vocabulary with its encoder and decoder.
@@ -389,9 +403,71 @@ impl Tokenizer {
         }
     }
 
+    /// The files of Hugging Face for this vocabulary. They encode as this tokenizer does, except
+    /// that a text may name control tokens, and that `▁` in it is a space for vocabularies that
+    /// spell spaces so.
+    ///
+    /// # Errors
+    /// [`Error::Format`] with the property of the vocabulary that a `tokenizer.json` lacks.
+    pub fn to_hf(&self) -> Result<HfTokenizer, Error> {
+        match &self.kind {
+            TokenizerKind::Llama2c(kind) => kind.scored()?.check()?.to_hf(self.text_begin()),
+            TokenizerKind::SentencePiece(kind) => kind.scored()?.check()?.to_hf(self.text_begin()),
+            TokenizerKind::ByteLevel(kind) => kind.to_hf(self.text_begin()),
+        }
+    }
+
+    /// The metadata of a GGUF file for this vocabulary, in a model of `vocab` ids: keys below
+    /// `tokenizer.ggml`. `ends` are the ids that end a text, of which the file holds up to three.
+    ///
+    /// # Errors
+    /// [`Error::Format`] with the property of the vocabulary that the file lacks.
+    pub fn to_gguf(&self, vocab: usize, ends: &[u32]) -> Result<Vec<(String, MetadataValue)>, Error> {
+        let mut list = match &self.kind {
+            TokenizerKind::Llama2c(kind) => kind.scored()?.check()?.to_gguf(vocab)?,
+            TokenizerKind::SentencePiece(kind) => kind.scored()?.check()?.to_gguf(vocab)?,
+            TokenizerKind::ByteLevel(kind) => kind.to_gguf(vocab)?,
+        };
+        let adds = match self.begin[..] {
+            [] => false,
+            [one] if Some(one) == self.bos => true,
+            _ => {
+                return Err(Error::Format(format!(
+                    "texts begin with the ids {:?}, not with the begin piece",
+                    self.begin
+                )));
+            }
+        };
+        list.extend(self.bos.map(|id| scored::key("bos_token_id", id)));
+        list.extend(self.eos.map(|id| scored::key("eos_token_id", id)));
+        let others = ends.iter().filter(|id| Some(**id) != self.eos);
+        let names = ["eot_token_id", "eom_token_id"];
+        list.extend(names.into_iter().zip(others).map(|(name, id)| scored::key(name, *id)));
+        list.push(scored::key("add_bos_token", adds));
+        Ok(list)
+    }
+
+    /// The ids that end a text for a program that generates until one of them. Texts of llama2.c
+    /// end where the next one begins.
+    pub(crate) fn text_ends(&self) -> Vec<u32> {
+        match &self.kind {
+            TokenizerKind::Llama2c(_) => self.ends.iter().copied().chain(self.bos).collect(),
+            _ => self.ends.clone(),
+        }
+    }
+
+    fn text_begin(&self) -> scored::TextEnds<'_> {
+        scored::TextEnds { bos: self.bos, eos: self.eos, begin: &self.begin }
+    }
+
     fn strips_space(&self) -> bool {
         self.strips_space
     }
+}
+
+/// Names for the ids from `from` up to `vocab`, which the vocabulary lacks and the model has.
+fn padding(from: usize, vocab: usize) -> impl Iterator<Item = String> {
+    (from..vocab).map(|id| format!("[PAD{id}]"))
 }
 
 /// The vocabulary file at `path`: the file itself, or the one in a directory.

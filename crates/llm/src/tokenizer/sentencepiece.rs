@@ -12,6 +12,7 @@ use prost::Message;
 
 use super::charsmap::CharsMap;
 use super::merge::{INERT, LONGEST_PIECE, Merges, Scratch};
+use super::scored::Scored;
 use super::{Error, Pieces, byte_piece};
 
 #[derive(Clone, PartialEq, Message)]
@@ -66,7 +67,7 @@ pub(super) const NORMAL: i32 = 1;
 pub(super) const UNKNOWN: i32 = 2;
 pub(super) const CONTROL: i32 = 3;
 pub(super) const USER_DEFINED: i32 = 4;
-const UNUSED: i32 = 5;
+pub(super) const UNUSED: i32 = 5;
 pub(super) const BYTE: i32 = 6;
 
 /// Symbols from here on are user-defined pieces, which do not merge.
@@ -74,7 +75,7 @@ const FROZEN: u32 = INERT;
 /// Symbols from here on are characters that no piece contains.
 const STRANGE: u32 = 1 << 31;
 
-const SPACE: &str = "\u{2581}";
+pub(super) const SPACE: &str = "\u{2581}";
 
 #[derive(Debug, Clone)]
 pub(super) struct SentencePiece {
@@ -231,6 +232,30 @@ impl SentencePiece {
 
     pub(super) fn file(&self) -> &[u8] {
         &self.file
+    }
+
+    /// The pieces for the forms of other programs.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for unigram models, and spaces that are not spelled `▁`.
+    pub(super) fn scored(&self) -> Result<Scored, Error> {
+        let bad = |what: &str| Error::Format(format!("the vocabulary is a SentencePiece model with {what}"));
+        if matches!(self.method, Method::Unigram { .. }) {
+            return Err(bad("unigram scores, and the file needs BPE"));
+        }
+        if !self.normalizer.escapes_spaces {
+            return Err(bad("plain spaces"));
+        }
+        let model = ModelProto::decode(self.file.as_slice()).map_err(|e| Error::Format(e.to_string()))?;
+        let charsmap = model.normalizer.and_then(|normalizer| normalizer.precompiled_charsmap).unwrap_or_default();
+        Ok(Scored {
+            names: self.names.clone(),
+            scores: self.scores.clone(),
+            kinds: self.kinds.clone(),
+            prefix: self.normalizer.dummy_prefix,
+            joins_spaces: self.normalizer.joins_spaces,
+            charsmap,
+        })
     }
 
     pub(super) fn id_of(&self, piece: &str) -> Option<u32> {
