@@ -1,12 +1,37 @@
 //! The `config.json` of a model that has none.
 
-use super::super::{Config, Error};
+use super::super::{Config, Error, RopeScaling};
 use super::{Family, HfConfig, parse_hf};
 use serde_json::{Map, Value, json};
 
 /// The shortest decimal number that is this value in fp32.
 fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
+}
+
+/// The field `rope_scaling`.
+fn scaling(scaling: Option<&RopeScaling>) -> Value {
+    let field = "original_max_position_embeddings";
+    match scaling {
+        None => Value::Null,
+        Some(RopeScaling::Linear { factor }) => json!({"rope_type": "linear", "factor": factor}),
+        Some(RopeScaling::Llama3 { factor, low, high, original }) => {
+            json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high, field: original})
+        }
+        Some(RopeScaling::Yarn { factor, original, attention, beta_fast, beta_slow, truncate }) => {
+            let mut fields = json!({"rope_type": "yarn", "factor": factor, "attention_factor": attention,
+                                    "beta_fast": beta_fast, "beta_slow": beta_slow, field: original});
+            // Older readers do not know the field.
+            if !truncate {
+                fields["truncate"] = false.into();
+            }
+            fields
+        }
+        Some(RopeScaling::LongRope { short, long, original, attention }) => {
+            json!({"rope_type": "longrope", "short_factor": short, "long_factor": long, "attention_factor": attention,
+                   "factor": 1.0, field: original})
+        }
+    }
 }
 
 /// The fields of a `config.json`, and the architecture, for a model of the plain form of Llama,
@@ -35,6 +60,7 @@ pub fn to_hf(config: &Config) -> Result<(Map<String, Value>, &'static str), Erro
         "max_position_embeddings": config.max_seq,
         "rms_norm_eps": decimal(config.norm_eps),
         "rope_theta": decimal(config.rope.base),
+        "rope_scaling": scaling(config.rope.scaling.as_ref()),
         "sliding_window": config.sliding_window,
         "tie_word_embeddings": config.tied,
         "hidden_act": "silu",
@@ -65,6 +91,30 @@ mod tests {
             let (fields, _) = to_hf(&config).unwrap();
             let text = Value::Object(fields).to_string();
             assert_eq!(parse_hf(text.as_bytes(), "test").unwrap().config, config, "{name}");
+        }
+    }
+
+    #[test]
+    fn scaled_frequencies_survive() {
+        let plain = Config { rope: crate::config::Rope::new(RopeStyle::Half, 1e4), ..preset("stories260k").unwrap() };
+        let divisors: Vec<f64> = (0..plain.head_dim / 2).map(|i| 1.0 + i as f64).collect();
+        for scaling in [
+            RopeScaling::Linear { factor: 4.0 },
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 128 },
+            RopeScaling::Yarn {
+                factor: 2.0,
+                original: 128,
+                attention: 1.1,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                truncate: false,
+            },
+            RopeScaling::LongRope { short: divisors.clone(), long: divisors, original: 512, attention: 1.0 },
+        ] {
+            let mut config = plain.clone();
+            config.rope.scaling = Some(scaling);
+            let (fields, _) = to_hf(&config).unwrap();
+            assert_eq!(parse_hf(Value::Object(fields).to_string().as_bytes(), "test").unwrap().config, config);
         }
     }
 
