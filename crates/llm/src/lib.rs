@@ -34,7 +34,8 @@
 //!
 //! [`lora`] reads adapters, which are more inputs of these programs.
 //!
-//! [`export`](mod@export) writes a whole model as a package for Core ML.
+//! [`export`](mod@export) writes a whole model as a package for Core ML, [`save`] as a folder of
+//! Hugging Face or a GGUF file.
 //!
 //! [`reference`](mod@reference) is the oracle: the same model in plain fp32, without a device.
 //!
@@ -69,6 +70,7 @@ pub mod random;
 pub mod reference;
 pub mod run_folder;
 pub mod sample;
+pub mod save;
 pub mod speculate;
 pub mod staging;
 pub mod stop;

@@ -47,8 +47,8 @@ pub enum Error {
     Missing(PathBuf),
     /// The folder has adapters, without the weights of their model.
     #[error(
-        "{}: these are adapters, without the weights of their model; generate, chat, serve and eval take the model with \
-         these as `lora`",
+        "{}: these are adapters, without the weights of their model; generate, chat, serve, eval and export take the \
+         model with these as `lora`",
         .0.display()
     )]
     OnlyAdapters(PathBuf),
@@ -94,6 +94,8 @@ pub struct Model {
     /// What the model's files recommend for generation.
     pub generation: GenerationConfig,
     adapter: Option<Adapter>,
+    /// Whether the caller gave the tokenizer.
+    given_tokenizer: bool,
     /// The weights in fp32, with the adapter, once they were needed.
     widened: OnceLock<Weights>,
 }
@@ -118,7 +120,8 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn open_with_tokenizer(path: impl AsRef<Path>, tokenizer: impl AsRef<Path>) -> Result<Model, Error> {
-        Model::open_without_tokenizer(path)?.with_tokenizer(Tokenizer::open(tokenizer)?)
+        let model = Model::open_without_tokenizer(path)?.with_tokenizer(Tokenizer::open(tokenizer)?)?;
+        Ok(Model { given_tokenizer: true, ..model })
     }
 
     /// Opens a model without looking for a tokenizer.
@@ -150,8 +153,17 @@ impl Model {
             Compaction::used((0..config.vocab as u32).filter(|id| kept[*id as usize]), config.vocab)
         });
         let vocabulary = vocabulary.or(suppressed);
-        let (path, widened) = (path.to_path_buf(), OnceLock::new());
-        Ok(Model { path, config, weights, tokenizer: None, vocabulary, generation, adapter: None, widened })
+        Ok(Model {
+            path: path.to_path_buf(),
+            config,
+            weights,
+            tokenizer: None,
+            vocabulary,
+            generation,
+            adapter: None,
+            given_tokenizer: false,
+            widened: OnceLock::new(),
+        })
     }
 
     /// The model with an adapter: on a device as inputs of the programs, and merged into the fp32
@@ -174,6 +186,11 @@ impl Model {
         fits(&tokenizer, &self.config)?;
         self.tokenizer = Some(tokenizer);
         Ok(self)
+    }
+
+    /// Whether the tokenizer is not that of the model's files ([`Model::open_with_tokenizer`]).
+    pub(crate) fn has_given_tokenizer(&self) -> bool {
+        self.given_tokenizer
     }
 
     /// The tokenizer, which generation of text needs.

@@ -22,32 +22,49 @@ impl Template {
     /// [`Error::Io`], [`Error::Format`] for damaged files, [`Error::Syntax`].
     pub fn find(path: impl AsRef<Path>) -> Result<Option<Template>, Error> {
         let path = path.as_ref();
-        if let Some(template) = in_gguf(path)? {
-            return Ok(Some(template));
-        }
-        let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or(Json::Null);
-        let mut sources = Vec::new();
-        if let Some(source) = read(&folder.join("chat_template.jinja"))? {
-            sources.push((DEFAULT.to_string(), source));
-            sources.extend(additional(&folder.join("additional_chat_templates"))?);
-        } else {
-            let file = folder.join("chat_template.json");
-            sources.extend(match read_json(&file)? {
-                Some(json) => named(&file, json.get("chat_template"))?,
-                None => named(&folder.join("tokenizer_config.json"), config.get("chat_template"))?,
-            });
-        }
+        let sources = sources(path)?;
         if sources.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Template::from_named(sources)?.with_tokens(special_tokens(&config))))
+        let tokens = match gguf_file(path)? {
+            Some(file) if gguf::chat_template(&file, None).is_some() => tokens_of_gguf(&file),
+            _ => special_tokens(&read_json(&folder(path).join("tokenizer_config.json"))?.unwrap_or(Json::Null)),
+        };
+        Ok(Some(Template::from_named(sources)?.with_tokens(tokens)))
     }
 }
 
-/// The templates in the metadata of a GGUF file, or of the only one of a folder.
-fn in_gguf(path: &Path) -> Result<Option<Template>, Error> {
-    let wrong = |e: ferrane_gguf::Error| Error::Format { path: path.to_path_buf(), message: e.to_string() };
+/// The templates that [`Template::find`] compiles, by their names; empty if there are none.
+pub(crate) fn sources(path: &Path) -> Result<Vec<(String, String)>, Error> {
+    if let Some(file) = gguf_file(path)?
+        && let Some(default) = gguf::chat_template(&file, None)
+    {
+        let names = file.get("tokenizer.chat_templates").and_then(MetadataValue::as_array);
+        let more = names.and_then(|list| list.strings()).unwrap_or_default().iter().filter(|name| *name != DEFAULT);
+        let more = more.filter_map(|name| Some((name.clone(), gguf::chat_template(&file, Some(name))?.to_string())));
+        return Ok(std::iter::once((DEFAULT.to_string(), default.to_string())).chain(more).collect());
+    }
+    let folder = folder(path);
+    if let Some(source) = read(&folder.join("chat_template.jinja"))? {
+        let mut sources = vec![(DEFAULT.to_string(), source)];
+        sources.extend(additional(&folder.join("additional_chat_templates"))?);
+        return Ok(sources);
+    }
+    let file = folder.join("chat_template.json");
+    if let Some(json) = read_json(&file)? {
+        return named(&file, json.get("chat_template"));
+    }
+    let file = folder.join("tokenizer_config.json");
+    named(&file, read_json(&file)?.unwrap_or(Json::Null).get("chat_template"))
+}
+
+/// The folder of a model's files.
+fn folder(path: &Path) -> &Path {
+    if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) }
+}
+
+/// A GGUF file, or the only one of a folder.
+fn gguf_file(path: &Path) -> Result<Option<File>, Error> {
     let io = |source| Error::Io { path: path.to_path_buf(), source };
     let file = match path.is_file() && File::recognize(path).map_err(io)? {
         true => File::open(path),
@@ -56,12 +73,11 @@ fn in_gguf(path: &Path) -> Result<Option<Template>, Error> {
             None => return Ok(None),
         },
     };
-    let file = file.map_err(wrong)?;
-    let Some(default) = gguf::chat_template(&file, None) else { return Ok(None) };
-    let names = file.get("tokenizer.chat_templates").and_then(MetadataValue::as_array).and_then(|list| list.strings());
-    let more = names.unwrap_or_default().iter().filter(|name| *name != DEFAULT);
-    let more = more.filter_map(|name| Some((name.clone(), gguf::chat_template(&file, Some(name))?.to_string())));
-    let sources = std::iter::once((DEFAULT.to_string(), default.to_string())).chain(more);
+    file.map(Some).map_err(|e| Error::Format { path: path.to_path_buf(), message: e.to_string() })
+}
+
+/// The special tokens that the metadata of a GGUF file name.
+fn tokens_of_gguf(file: &File) -> Map<String, Json> {
     let tokens = file.get("tokenizer.ggml.tokens").and_then(MetadataValue::as_array).and_then(|list| list.strings());
     let special = |(key, id): (&str, &str)| {
         let id = file.get(&format!("tokenizer.ggml.{id}_token_id"))?.as_u64()?;
@@ -69,8 +85,7 @@ fn in_gguf(path: &Path) -> Result<Option<Template>, Error> {
         Some((format!("{key}_token"), Json::from(token.as_str())))
     };
     let ids = [("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")];
-    let special = ids.into_iter().filter_map(special).collect();
-    Ok(Some(Template::from_named(sources)?.with_tokens(special)))
+    ids.into_iter().filter_map(special).collect()
 }
 
 /// The special tokens that a `tokenizer_config.json` states, as strings or as objects with

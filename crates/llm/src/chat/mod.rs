@@ -42,6 +42,7 @@ use serde_json::{Map, Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
 pub use call::CallForm;
+pub(crate) use find::sources;
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use session::{Chat, ChatAnswer, ChatOptions, Error as ChatError, Finish};
 pub use transcript::Transcript;
@@ -58,7 +59,7 @@ const LONGEST: usize = 1 << 20;
 /// Name of the template that `transformers` uses if tools are given.
 const TOOL_USE: &str = "tool_use";
 /// Name of the usual template.
-const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 
 /// Why a template cannot be read, or cannot render a conversation.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,6 @@
 //! Why a model cannot be quantized or written.
 
-use std::path::PathBuf;
-
-use crate::{config, model, reference, tokenizer, weights};
+use crate::{reference, save, weights};
 
 /// Why a model cannot be quantized or written.
 #[derive(Debug, thiserror::Error)]
@@ -11,18 +9,9 @@ pub enum Error {
     /// The weights do not fit the configuration.
     #[error(transparent)]
     Weights(#[from] weights::Error),
-    /// The configuration is invalid or has no form in the file.
-    #[error(transparent)]
-    Config(#[from] config::Error),
     /// A token of the calibration text does not fit the model.
     #[error(transparent)]
     Reference(#[from] reference::Error),
-    /// The tokenizer cannot be written.
-    #[error(transparent)]
-    Tokenizer(#[from] tokenizer::Error),
-    /// The written model cannot be opened.
-    #[error(transparent)]
-    Model(#[from] model::Error),
     /// The GGUF file cannot be read or written.
     #[error(transparent)]
     Gguf(#[from] ferrane_gguf::Error),
@@ -43,28 +32,10 @@ pub enum Error {
         /// What the format lacks, and what to do.
         reason: String,
     },
-    /// A file or folder has the name of the output, and may not be replaced.
-    #[error("{}: exists already", .0.display())]
-    Exists(PathBuf),
-    /// The target is the model that is read, or a folder around it.
-    #[error("{}: the model itself cannot be replaced; give another name", .0.display())]
-    Source(PathBuf),
-    /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The cause, as the system reports it.
-        source: std::io::Error,
-    },
+    /// The target may not be replaced, or the files cannot be written.
+    #[error(transparent)]
+    Save(#[from] save::Error),
     /// The caller's `progress` returned false; nothing was written.
     #[error("stopped; nothing is written")]
     Cancelled,
-}
-
-impl Error {
-    pub(super) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
-        let path = path.into();
-        move |source| Error::Io { path, source }
-    }
 }

@@ -12,8 +12,7 @@
 //! each group of equally many rows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use ferrane_host::fs::AtomicFolder;
@@ -21,34 +20,17 @@ use half::f16;
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
 
-use super::encoding::{Encoded, Encoding, Levels, halves, packed};
+use super::encoding::{Encoded, Encoding, Levels, packed};
 use super::{Error, QuantizedModel, QuantizedTensor, fits_fp16};
-use crate::config::{self, Config};
+use crate::config::Config;
+use crate::save::hub::{self, Hub};
+use crate::save::tensors::{self, Entry};
+use crate::save::{self, SavedWeights, check_target};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{FileTensor, Slot, Weights, file_tensors};
 
-/// Files of a model's folder that belong to the vocabulary.
-const VOCABULARY: [&str; 7] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "tokenizer.bin",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-];
-/// Files of a model's folder about generation.
-const GENERATION: [&str; 3] = ["generation_config.json", "chat_template.jinja", "chat_template.json"];
 /// The groups of a row that MLX has, from the largest on.
 const GROUPS: [usize; 3] = [128, 64, 32];
-
-/// A tensor of the safetensors file.
-struct Entry {
-    name: String,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
 
 impl QuantizedModel {
     /// Writes the model to a new folder, with the configuration and the tokenizer of `source`, the
@@ -56,9 +38,8 @@ impl QuantizedModel {
     /// are not folders of Hugging Face need one. `weights` are those that [`super::quantize`] left.
     ///
     /// # Errors
-    /// [`Error::Exists`] unless `overwrite` is set, [`Error::Source`] if the target is or contains
-    /// the source, [`Error::Config`] and [`Error::Unwritable`] for a model that no family of
-    /// Hugging Face is like, [`Error::Io`]. The target is then as it was.
+    /// [`Error::Save`] as [`check_target`], for a model that no family of Hugging Face is like, and
+    /// for files that cannot be read or written. The target is then as it was.
     pub fn write_folder(
         &self,
         config: &Config,
@@ -69,26 +50,25 @@ impl QuantizedModel {
         overwrite: bool,
     ) -> Result<(), Error> {
         check_target(source, target, overwrite)?;
-        let (mut object, architecture) = configuration(config, source)?;
+        let hub = Hub::find(source, config)?;
+        let (mut object, architecture) = hub::configuration(config, hub.as_ref())?;
         let mut modules = BTreeMap::new();
-        let folder = AtomicFolder::create(target).map_err(Error::io(target))?;
+        let folder = AtomicFolder::create(target).map_err(save::Error::io(target))?;
         let stored = file_tensors(config, architecture);
         self.write_tensors(config, weights, &stored, &mut modules, &folder.path().join("model.safetensors"))?;
-        self.describe(&mut object, config, modules);
-        let path = folder.path().join("config.json");
-        let text = serde_json::to_string_pretty(&Value::Object(object)).unwrap_or_default();
-        fs::write(&path, text + "\n").map_err(Error::io(&path))?;
+        self.describe(&mut object, modules);
+        hub::write_json(folder.path(), "config.json", &object)?;
         if let Some(tokenizer) = tokenizer {
-            tokenizer.save(folder.path().join(tokenizer.file_name()))?;
+            tokenizer.save(folder.path().join(tokenizer.file_name())).map_err(save::Error::from)?;
         }
-        let vocabulary = VOCABULARY.iter().filter(|_| tokenizer.is_none());
-        for name in vocabulary.chain(&GENERATION).filter(|name| source.join(name).is_file()) {
-            fs::copy(source.join(name), folder.path().join(name)).map_err(Error::io(source.join(name)))?;
+        if let Some(hub) = &hub {
+            hub.copy(folder.path(), tokenizer.is_none())?;
         }
         folder.commit(overwrite).map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => Error::Exists(target.to_path_buf()),
-            _ => Error::io(target)(e),
-        })
+            ErrorKind::AlreadyExists => save::Error::Exists(target.to_path_buf()),
+            _ => save::Error::io(target)(e),
+        })?;
+        Ok(())
     }
 
     fn tensor(&self, slot: Slot) -> Option<&QuantizedTensor> {
@@ -112,23 +92,21 @@ impl QuantizedModel {
             let pieces: Option<Vec<&Encoded>> =
                 tensor.parts.iter().map(|(slot, piece)| self.tensor(*slot)?.pieces.get(*piece)).collect();
             let coded = pieces.and_then(|pieces| coded(&tensor.name, &joined(&pieces)?, modules));
-            entries.extend(coded.unwrap_or_else(|| vec![plain(tensor, &values)]));
+            match coded {
+                Some(coded) => entries.extend(coded),
+                None => {
+                    let own = tensors::values(tensor, &values);
+                    let form = if fits_fp16(&own) { SavedWeights::Fp16 } else { SavedWeights::Fp32 };
+                    entries.push(tensors::plain(tensor, &own, form)?);
+                }
+            }
         }
-        let written = File::create(path).map(BufWriter::new).and_then(|mut out| {
-            write(&mut out, &entries)?;
-            out.into_inner()?.sync_all()
-        });
-        written.map_err(Error::io(path))
+        Ok(tensors::save(path, "mlx", &entries)?)
     }
 
     /// Adds what the matrices are to a `config.json`, as MLX does: the most frequent bits and group
     /// for the model, and others by the name of the module.
-    fn describe(&self, object: &mut Map<String, Value>, config: &Config, modules: BTreeMap<String, (u32, usize)>) {
-        for field in ["quantization", "quantization_config", "quantization_palettes"] {
-            object.remove(field);
-        }
-        // The file decides whether there is a classifier.
-        object.insert("tie_word_embeddings".into(), config.tied.into());
+    fn describe(&self, object: &mut Map<String, Value>, modules: BTreeMap<String, (u32, usize)>) {
         let mut counts = BTreeMap::<(u32, usize), usize>::new();
         modules.values().for_each(|form| *counts.entry(*form).or_default() += 1);
         let entry = |(bits, group): (u32, usize)| json!({ "group_size": group, "bits": bits });
@@ -145,35 +123,6 @@ impl QuantizedModel {
             object.insert("quantization_palettes".into(), palettes);
         }
     }
-}
-
-/// Refuses a target that exists, unless it may be overwritten, and one that the model is read from.
-/// The writers check it too; a caller that does so first fails before the work.
-///
-/// # Errors
-/// [`Error::Exists`], [`Error::Source`], [`Error::Io`].
-pub fn check_target(source: &Path, target: &Path, overwrite: bool) -> Result<(), Error> {
-    if target.symlink_metadata().is_err() {
-        return Ok(());
-    }
-    let real = |path: &Path| fs::canonicalize(path).map_err(Error::io(path));
-    if real(source)?.starts_with(real(target)?) {
-        return Err(Error::Source(target.to_path_buf()));
-    }
-    if overwrite { Ok(()) } else { Err(Error::Exists(target.to_path_buf())) }
-}
-
-/// The `config.json` of a model, and its architecture.
-fn configuration(config: &Config, source: &Path) -> Result<(Map<String, Value>, &'static str), Error> {
-    let path = source.join("config.json");
-    if let Ok(found) = config::read_hf(&path) {
-        let text = fs::read(&path).map_err(Error::io(&path))?;
-        if let Ok(Value::Object(object)) = serde_json::from_slice(&text) {
-            return Ok((object, found.architecture));
-        }
-    }
-    let (object, architecture) = config::to_hf(config)?;
-    Ok((object, architecture))
 }
 
 /// Matrices one below the other; `None` if they have nothing in common.
@@ -266,38 +215,4 @@ fn coded(name: &str, matrix: &Encoded, modules: &mut BTreeMap<String, (u32, usiz
     modules.insert(stem.to_string(), (bits, group));
     let width = cols / group;
     Some(vec![words, half("scales", width, &each(&scales)), half("biases", width, &each(&biases))])
-}
-
-/// A tensor without codes: fp16 if that holds its values, otherwise fp32.
-fn plain(tensor: &FileTensor, values: &[(Slot, &[f32])]) -> Entry {
-    let mut all = Vec::new();
-    for (slot, piece) in &tensor.parts {
-        let own = values.iter().find(|(other, _)| other == slot).map_or(&[][..], |(_, own)| *own);
-        // A tensor of all experts has the matrices of each.
-        let pieces = tensor.pieces.max(1);
-        let size = own.len() / pieces;
-        all.extend(own[piece * size..(piece + 1) * size].iter().map(|value| value - tensor.offset));
-    }
-    let (dtype, bytes) = match fits_fp16(&all) {
-        true => (Dtype::F16, halves(&all)),
-        false => (Dtype::F32, all.iter().flat_map(|value| value.to_le_bytes()).collect()),
-    };
-    Entry { name: tensor.name.clone(), dtype, shape: tensor.shape.clone(), bytes }
-}
-
-/// Writes a safetensors stream. The data start at a multiple of eight bytes.
-fn write(out: &mut impl Write, entries: &[Entry]) -> std::io::Result<()> {
-    let mut header = Map::from_iter([("__metadata__".to_string(), json!({ "format": "mlx" }))]);
-    let mut offset = 0;
-    for entry in entries {
-        let end = offset + entry.bytes.len();
-        let described = json!({ "dtype": entry.dtype, "shape": entry.shape, "data_offsets": [offset, end] });
-        header.insert(entry.name.clone(), described);
-        offset = end;
-    }
-    let mut text = Value::Object(header).to_string();
-    text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
-    out.write_all(&(text.len() as u64).to_le_bytes())?;
-    out.write_all(text.as_bytes())?;
-    entries.iter().try_for_each(|entry| out.write_all(&entry.bytes))
 }

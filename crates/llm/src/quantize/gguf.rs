@@ -10,9 +10,9 @@ use ferrane_gguf::{File, MetadataValue, TensorType, Writer};
 use half::f16;
 
 use super::encoding::{Encoded, Levels, halves};
-use super::folder::check_target;
 use super::{BLOCK, Error, QuantizedForm, QuantizedModel};
 use crate::config::Config;
+use crate::save::check_target;
 use crate::weights::{Slot, Weights, gguf};
 
 /// The version of the block types, which files with them state.
@@ -33,8 +33,8 @@ impl QuantizedModel {
     /// read from. `weights` are those that [`super::quantize`] left.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] for palettes, [`Error::Exists`], [`Error::Source`] and
-    /// [`Error::Gguf`]. The target is then as it was.
+    /// [`Error::Unwritable`] for palettes, [`Error::Save`] as [`check_target`] and [`Error::Gguf`].
+    /// The target is then as it was.
     pub fn write_gguf(
         &self,
         config: &Config,
@@ -52,12 +52,13 @@ impl QuantizedModel {
         let slots: HashMap<String, usize> =
             Slot::list(config).into_iter().enumerate().map(|(i, slot)| (gguf::name(slot), i)).collect();
         let values = weights.tensors(config);
+        let architecture = gguf::architecture(&file)?;
         let mut made = Vec::new();
         for info in file.tensors() {
             let tensor = slots.get(info.name()).and_then(|at| Some((self.tensors.get(*at)?, values.get(*at)?)));
             made.push(match tensor {
                 Some((tensor, values)) if !tensor.pieces.is_empty() || values.shape.len() == 2 => {
-                    let order = gguf::file_rows(&file, tensor.slot, config)?;
+                    let order = gguf::file_rows(architecture, tensor.slot, config);
                     Some(match tensor.pieces.first() {
                         Some(matrix) => blocks(matrix, order.as_deref()),
                         None => {
@@ -90,10 +91,7 @@ impl QuantizedModel {
 
 /// Rows of `cols` values in the order of a file.
 fn ordered<T: Copy>(values: &[T], cols: usize, order: Option<&[usize]>) -> Vec<T> {
-    match order {
-        None => values.to_vec(),
-        Some(order) => order.iter().flat_map(|row| &values[row * cols..(row + 1) * cols]).copied().collect(),
-    }
+    order.map_or_else(|| values.to_vec(), |order| gguf::ordered(values, cols, order))
 }
 
 /// The blocks of a matrix with scales.

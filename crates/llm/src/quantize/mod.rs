@@ -14,8 +14,7 @@
 //! | `grid`, `palette` | how levels are chosen |
 //! | `feedback` | rounding that looks at activations |
 //! | `calibrate` | the activations of a text |
-//! | `prepare` | models of other formats in the form of Hugging Face |
-//! | `folder`, `gguf` | the files |
+//! | `folder`, `gguf` | the files, with [`mod@crate::save`] |
 
 mod calibrate;
 pub mod encoding;
@@ -25,14 +24,12 @@ mod folder;
 mod gguf;
 mod grid;
 mod palette;
-mod prepare;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::save::{check_target, prepare};
 pub use error::Error;
-pub use folder::check_target;
-pub use prepare::prepare;
 
 use half::f16;
 

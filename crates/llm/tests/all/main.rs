@@ -20,6 +20,7 @@ mod lora;
 mod mlx;
 mod programs;
 mod quantize;
+mod save;
 mod sources;
 mod speculate;
 mod staging;

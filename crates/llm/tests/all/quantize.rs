@@ -9,6 +9,7 @@ use ferrane_llm::export::{self, Options, WeightEncoding};
 use ferrane_llm::model::Model;
 use ferrane_llm::quantize::{self, Error, QuantizedForm, QuantizedModel, prepare};
 use ferrane_llm::reference::Reference;
+use ferrane_llm::save;
 use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::{Init, Slot, WeightSource, Weights, load};
 use ferrane_mil::WeightId;
@@ -225,7 +226,7 @@ fn a_gguf_keeps_its_metadata_and_gets_the_blocks() {
     let error = model.write_gguf(&config, &made, &source, &target, true).unwrap_err();
     assert!(matches!(error, Error::Unwritable { .. }), "{error}");
     let error = model.write_gguf(&config, &made, &source, &source, true).unwrap_err();
-    assert!(matches!(error, Error::Source(_)), "{error}");
+    assert!(matches!(error, Error::Save(save::Error::Source(_))), "{error}");
 }
 
 /// Models without a `config.json` get one; they compute what they computed.
@@ -254,7 +255,10 @@ fn other_formats_become_folders() {
     // A model whose options no family has is refused before anything is written.
     let odd = Config { logit_softcap: Some(30.0), ..plain };
     let other = folder.path().join("odd");
-    assert!(matches!(model.write_folder(&odd, &made, &source, None, &other, false), Err(Error::Config(_))));
+    assert!(matches!(
+        model.write_folder(&odd, &made, &source, None, &other, false),
+        Err(Error::Save(save::Error::Config(_)))
+    ));
     assert!(!other.exists());
 }
 

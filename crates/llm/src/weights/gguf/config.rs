@@ -12,7 +12,7 @@ use ferrane_gguf::{File, MetadataValue};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Family {
     /// `general.architecture`, which is also the prefix of the family's keys.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// Whether the rows of queries and keys are stored for a rotation of neighboring elements.
     pub(super) pairs_neighbors: bool,
     /// Whether the projections of queries, keys and values may have biases.
@@ -31,6 +31,11 @@ const FAMILIES: [Family; 3] = [
 ];
 
 impl Family {
+    /// The family of an architecture; `None` for one that is not read.
+    pub(super) fn named(architecture: &str) -> Option<&'static Family> {
+        FAMILIES.iter().find(|family| family.name == architecture)
+    }
+
     pub(super) fn of(file: &File) -> Result<&'static Family, Error> {
         let field = "general.architecture";
         let keys = Keys { file, prefix: "" };
@@ -140,7 +145,7 @@ fn rope(keys: &Keys<'_>, head_dim: usize) -> Result<Rope, Error> {
 }
 
 /// The tensor of divisors.
-pub(super) const DIVISORS: &str = "rope_freqs.weight";
+pub(crate) const DIVISORS: &str = "rope_freqs.weight";
 
 /// The scaling that the keys describe. Without a type, llama.cpp scales linearly by a factor.
 fn scaling(keys: &Keys<'_>) -> Result<Option<RopeScaling>, Error> {

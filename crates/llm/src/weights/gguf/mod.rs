@@ -21,6 +21,7 @@ use ferrane_gguf::{File, MetadataValue, TensorInfo};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+pub(crate) use config::DIVISORS;
 pub use config::read as config;
 
 /// The key of the chat template.
@@ -113,7 +114,7 @@ pub fn open(file: &File, given: Option<Config>) -> Result<(Config, StoredWeights
         .iter()
         .map(TensorInfo::name)
         // The configuration has the divisors of the rotary frequencies.
-        .filter(|name| !known.contains(*name) && *name != config::DIVISORS)
+        .filter(|name| !known.contains(*name) && *name != DIVISORS)
         .map(str::to_string)
         .collect();
     if !unknown.is_empty() {
@@ -162,11 +163,24 @@ fn paired_heads(family: &config::Family, slot: Slot, config: &Config) -> Option<
     }
 }
 
-/// For a matrix of a model in a file: the model's row for each row of the file; `None` if both are
-/// in the same order.
-pub(crate) fn file_rows(file: &File, slot: Slot, config: &Config) -> Result<Option<Vec<usize>>, Error> {
-    let Some(heads) = paired_heads(config::Family::of(file)?, slot, config) else { return Ok(None) };
+/// The architecture of a file, which must be one that is read.
+///
+/// # Errors
+/// [`Error::Config`].
+pub(crate) fn architecture(file: &File) -> Result<&'static str, Error> {
+    Ok(config::Family::of(file)?.name)
+}
+
+/// For a tensor of a model in a file of this architecture: the model's row for each row of the
+/// file; `None` if both are in the same order.
+pub(crate) fn file_rows(architecture: &str, slot: Slot, config: &Config) -> Option<Vec<usize>> {
+    let heads = paired_heads(config::Family::named(architecture)?, slot, config)?;
     let half = config.head_dim / 2;
     let rows = 0..heads * 2 * half;
-    Ok(Some(rows.map(|row| 2 * half * (row / (2 * half)) + row % 2 * half + row % (2 * half) / 2).collect()))
+    Some(rows.map(|row| 2 * half * (row / (2 * half)) + row % 2 * half + row % (2 * half) / 2).collect())
+}
+
+/// Rows of `cols` values in the order of a file.
+pub(crate) fn ordered<T: Copy>(values: &[T], cols: usize, order: &[usize]) -> Vec<T> {
+    order.iter().flat_map(|row| &values[row * cols..(row + 1) * cols]).copied().collect()
 }
