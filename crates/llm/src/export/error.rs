@@ -3,7 +3,7 @@
 use ferrane_mil::MilError;
 use ferrane_mil::package::PackageError;
 
-use crate::weights;
+use crate::{model, weights};
 
 /// A model cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +12,9 @@ pub enum Error {
     /// The configuration is invalid, or the weights are not those of the configuration.
     #[error(transparent)]
     Weights(#[from] weights::Error),
+    /// The weights cannot be read, or the adapter cannot be merged.
+    #[error(transparent)]
+    Model(#[from] model::Error),
     /// The program cannot express the model.
     #[error("the model cannot be exported: {reason}")]
     Unsupported {

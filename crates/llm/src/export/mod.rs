@@ -106,14 +106,24 @@ impl Exported {
     }
 }
 
-/// Exports a model with the tokenizer and the templates in its folder. `progress` is called with
-/// the number of layers whose weights are encoded.
+/// Exports a model with its adapter merged, and with the tokenizer and the templates in its folder.
+/// `progress` is called with the number of layers whose weights are encoded.
 ///
 /// # Errors
-/// As [`export_weights`]; [`Error::Io`] if a file of the folder cannot be read.
+/// As [`export_weights`]; [`Error::Io`] if a file of the folder cannot be read, [`Error::Model`] if
+/// the adapter cannot be merged.
 pub fn export(model: &Model, options: &Options, progress: &mut dyn FnMut(usize)) -> Result<Exported, Error> {
-    let exported = export_weights(&model.config, &model.weights, options, progress)?;
+    let exported = export_weights(&model.config, weights_of(model)?, options, progress)?;
     with_folder(exported, &model.path)
+}
+
+/// The weights with the adapter. Without one they stay in their files, with their codes if they are
+/// quantized.
+fn weights_of(model: &Model) -> Result<&dyn WeightSource, Error> {
+    match model.adapter() {
+        Some(_) => Ok(model.fp32_weights()?),
+        None => Ok(&model.weights),
+    }
 }
 
 /// As [`export`], in several packages of at most `bytes` bytes of weights and tables, which are
@@ -127,7 +137,7 @@ pub fn export_parts(
     bytes: u64,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Vec<Exported>, Error> {
-    let mut parts = export_weight_parts(&model.config, &model.weights, options, bytes, progress)?;
+    let mut parts = export_weight_parts(&model.config, weights_of(model)?, options, bytes, progress)?;
     if !parts.is_empty() {
         let first = with_folder(parts.remove(0), &model.path)?;
         parts.insert(0, first);
