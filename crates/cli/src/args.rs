@@ -5,6 +5,7 @@ mod chat;
 mod compile;
 mod compiled;
 mod doctor;
+mod export;
 mod finetune;
 mod help;
 mod machine;
@@ -21,6 +22,7 @@ pub use chat::{Chat, CompanionArgs, Generate, GrammarArgs, LoraArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};
 pub use doctor::{Classes, Doctor};
+pub use export::{Export, ExportFormat, ExportWeights};
 pub use finetune::{TrainChat, TrainLora};
 pub use help::{Completions, Man, PageFormat};
 pub use machine::{Machine, MachineClaims, MachineList, MachineShow};
@@ -77,7 +79,7 @@ pub enum Command {
     Cache(CacheArgs),
     /// Write a model with weights of 4, 6 or 8 bits.
     Quantize(Quantize),
-    /// Write a model as a Core ML package that an app loads.
+    /// Write a model as a Core ML package, a Hugging Face folder or a GGUF file.
     Export(Export),
     /// List the devices that this build knows.
     Devices(Devices),
@@ -205,21 +207,6 @@ pub enum ContextPolicy {
     Sinks,
     /// Nothing is dropped: the command ends with an error.
     Error,
-}
-
-/// How the matrices of an exported model are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportWeights {
-    /// fp16 values.
-    Fp16,
-    /// int8, symmetric, with a scale for each output channel.
-    Int8,
-    /// int4, symmetric, with a scale for each block of 32 weights.
-    Int4,
-    /// A palette of 16 values for each matrix.
-    Palette4,
-    /// A palette of 64 values for each matrix.
-    Palette6,
 }
 
 /// What the classifier and the loss run over.
@@ -438,51 +425,6 @@ pub struct Eval {
     #[command(flatten)]
     pub device: DeviceArg,
     /// One JSON object on one line.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ferrane export`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  ferrane export models/llama -o llama.mlpackage
-  ferrane export models/llama -o small.mlpackage --weights palette6 --context 1024
-  ferrane export models/llama -o llama.mlpackage --part-size 900   llama-1of3.mlpackage, ...
-  ferrane check --machine m4-macos15-coreml llama.mlpackage
-
-The package (iOS 18, macOS 15) has two functions over the same weights. `prefill` takes a window of a prompt, `decode` one token; both
-keep keys and values in the states `key_cache` and `value_cache`:
-  input_ids    int32 [1, tokens]   the ids; the last window of a prompt is filled up with any id
-  current_pos  int32 [1]           the number of positions before them; with the tokens at most --context
-  last_index   int32 [1]           only prefill: which of the tokens the logits belong to
-  logits       fp16                the logits of the next token, in the order of the ids
-docs/export.md has programs in Swift and Python that use it.")]
-pub struct Export {
-    /// Model: the folder of a run, llama2.c .bin, .safetensors, or a Hugging Face folder. The
-    /// tokenizer and the chat template of a folder become metadata of the package.
-    #[arg(value_name = "MODEL")]
-    pub model: PathBuf,
-    /// The package to write, a .mlpackage.
-    #[arg(long, short, value_name = "OUT")]
-    pub output: PathBuf,
-    /// How matrices are stored; with all but fp16 the embedding and the classifier are int8.
-    #[arg(long, value_enum, default_value = "fp16")]
-    pub weights: ExportWeights,
-    /// Positions in the caches, a multiple of --prefill [default: up to 2048, as the model has].
-    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
-    pub context: Option<usize>,
-    /// Tokens in a window of a prompt [default: 64, or less for a shorter context].
-    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
-    pub prefill: Option<usize>,
-    /// Write several packages of at most so many MB of weights, OUT-1of3.mlpackage and so on, which
-    /// an app calls one after the other [default: one package].
-    #[arg(long, value_name = "MB", value_parser = whole::<u64>)]
-    pub part_size: Option<u64>,
-    /// Replace a package that exists; without it that is an error.
-    #[arg(long)]
-    pub force: bool,
-    /// Print one JSON object about what was written.
     #[arg(long)]
     pub json: bool,
 }

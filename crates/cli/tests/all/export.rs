@@ -74,5 +74,60 @@ fn parts_are_written_together_or_not_at_all() {
     assert!(place.path("parts-1of1.mlpackage/Manifest.json").is_file());
     place.run("export model -o parts.mlpackage --context 64 --part-size 1").refused(1, &["parts-1of1.mlpackage"]);
     place.run("export model -o parts.mlpackage --context 64 --part-size 1 --force").ok();
-    place.run("export model -o parts.mil --part-size 1").refused(1, &["ends in .mlpackage"]);
+    place.run("export model -o parts.mil --part-size 1").refused(1, &["ends in .mlpackage", "--format"]);
+}
+
+/// A run of two updates.
+fn trained() -> Place {
+    let place = Place::new();
+    place.run("train --model tiny --data text.txt --steps 2 --accum 1 --seq 16 --eval-windows 0 --out run").ok();
+    place
+}
+
+#[test]
+fn other_programs_get_folders_and_files() {
+    let place = trained();
+    let json = |line: &str| -> serde_json::Value { serde_json::from_str(&place.run(line).ok().out).unwrap() };
+    let folder = json("export run -o folder --weights fp32 --json");
+    assert_eq!((&folder["format"], &folder["weights"]), (&"huggingface".into(), &"fp32".into()));
+    assert_eq!(folder["weight_bytes"].as_u64().unwrap(), 4 * folder["parameters"].as_u64().unwrap());
+    assert!(folder["files"].as_array().unwrap().contains(&"tokenizer.json".into()), "{folder}");
+    let file = json("export folder -o a.gguf --weights fp32 --tokenizer run/tokenizer.bin --json");
+    assert_eq!((&file["format"], &file["files"][0]), (&"gguf".into(), &"a.gguf".into()));
+    json("export run -o b.gguf --weights q8_0 --json");
+    json("export run -o name-1.5 --format huggingface --json");
+    // All of them say the same. The run restricts its ids to those of the text.
+    let text = |model: &str| {
+        place
+            .run(&format!("generate --checkpoint {model} --prompt cat --steps 20 --temperature 0 --device reference"))
+            .ok()
+            .out
+    };
+    assert_eq!(text("folder"), text("a.gguf"));
+    let out = place.run("export a.gguf -o again").ok();
+    assert!(out.out.contains("parameters as fp16") && out.out.contains("tokenizer.json"), "{}", out.out);
+    place.run("export a.gguf -o again").refused(1, &["exists already"]);
+    place.run("export a.gguf -o again --force").ok();
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_the_work() {
+    let place = trained();
+    for (line, needles) in [
+        ("export run -o run --force", &["the model itself"][..]),
+        ("export run/step-000002 -o run --force", &["the model itself"]),
+        ("export run -o a.gguf --weights int4", &["fp16, fp32 or q8_0", "quantize"]),
+        ("export run -o folder --weights q8_0", &["fp16 or fp32"]),
+        ("export run -o a.mlpackage --weights fp32", &["a package has"]),
+        ("export run -o a.mlpackage --tokenizer run/tokenizer.bin", &["--tokenizer"]),
+        ("export run -o folder --context 64", &["--context is for a package"]),
+        ("export run -o folder --lora missing", &["missing"]),
+        ("export run -o name-1.5", &["--format"]),
+        ("export nothing -o folder", &["nothing"]),
+    ] {
+        place.run(line).refused(1, needles);
+    }
+    for name in ["a.gguf", "folder", "a.mlpackage", "name-1.5"] {
+        assert!(!place.path(name).exists(), "{name}");
+    }
 }

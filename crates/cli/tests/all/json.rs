@@ -26,6 +26,8 @@ fn lines() -> Vec<(&'static str, String)> {
         ("chat", "chat run --template own.jinja --message Hi --max-tokens 3".into()),
         ("quantize", "quantize run -o small --weights palette4 --eval text.txt --seq 16".into()),
         ("export", "export run -o run.mlpackage --weights int8".into()),
+        ("export", "export run -o folder --weights fp32".into()),
+        ("export", "export run -o run.gguf".into()),
         ("devices", "devices".into()),
         ("doctor", "doctor --device emulator --probes minimum-surface".into()),
         ("classes", "classes --diff classes.json".into()),
@@ -105,6 +107,8 @@ fn the_command_lists_its_commands_by_topic_and_writes_its_pages() {
     let written = place.run("man --format markdown --out pages").ok().out;
     assert_eq!(written.lines().count(), place.run("man --out man").ok().out.lines().count());
     let page = String::from_utf8(place.read("pages/ferrane-recording-make.md")).unwrap();
-    assert!(page.starts_with("# ferrane recording make\n\n```text\n") && page.contains("Usage: ferrane recording make"));
+    assert!(
+        page.starts_with("# ferrane recording make\n\n```text\n") && page.contains("Usage: ferrane recording make")
+    );
     assert!(String::from_utf8(place.read("man/ferrane-check.1")).unwrap().contains("\\-\\-machine"));
 }
