@@ -206,7 +206,7 @@ fn architecture(config: &Config) -> Result<&'static str, Error> {
     if lost.is_empty() {
         return Ok(found);
     }
-    let reason = format!("the architectures llama, qwen2 and qwen3 of GGUF have no {}", lost.join(", no "));
+    let reason = format!("GGUF's architectures llama, qwen2 and qwen3 have no form for `{}`", lost.join("`, `"));
     Err(Error::Unwritable { reason: format!("{reason}; write a folder of Hugging Face") })
 }
 
