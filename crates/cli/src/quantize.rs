@@ -54,7 +54,8 @@ pub fn run(args: Quantize) -> Result<()> {
         // A folder of Hugging Face has its tokenizer among its files.
         let own = args.tokenizer.is_none() && config::read_hf(&args.model.join("config.json")).is_ok();
         let tokenizer = model.tokenizer.as_ref().filter(|_| !own);
-        quantized.write_folder(&model.config, &weights, &args.model, tokenizer, target, args.force)?;
+        let untrained = model.untrained();
+        quantized.write_folder(&model.config, &weights, &args.model, tokenizer, &untrained, target, args.force)?;
     }
     let report = Report {
         args: &args,

@@ -260,6 +260,12 @@ impl Model {
         Ok(decoder)
     }
 
+    /// The ids outside of [`Model::vocabulary`], which a sampler must not draw; empty if it has all.
+    pub fn untrained(&self) -> Vec<u32> {
+        let Some(map) = &self.vocabulary else { return Vec::new() };
+        (0..map.vocabulary() as u32).filter(|id| map.compact(*id).is_none()).collect()
+    }
+
     /// A generator of text: on `device`, or with the fp32 reference if `device` is `None`. It
     /// restricts the sampler to the ids of [`Model::vocabulary`].
     ///

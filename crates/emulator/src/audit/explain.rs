@@ -71,7 +71,7 @@ fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviat
             "overflows: {} of {n} elements are beyond 65504, where fp16 ends; exact values reach {}. {}",
             d.overflow,
             short(peak),
-            smaller(row, HALF_MAX, false)
+            smaller(&row.op, peak, HALF_MAX, false)
         ),
         Cause::Saturation if hardware && row.note == Some(Note::Int8Crop) && peak < audit.mac_ceiling => format!(
             "overflows: {} of {n} elements are infinite on {}: next to int8 weights, operands beyond {CROP_END} are infinite, and sums \
@@ -102,7 +102,7 @@ fn said(audit: &Audit, numerics: usize, row: &AuditRow, cause: Cause, d: &Deviat
                     d.overflow,
                     short(end),
                     short(peak),
-                    smaller(row, end, true)
+                    smaller(&row.op, peak, end, true)
                 )
             }
         }
@@ -142,8 +142,8 @@ fn is_hardware(numerics: Numerics) -> bool {
 /// For most ops that is a power of two that brings the largest result below half of `end`: room for
 /// inputs that are a little larger. A factor before an exponential is an exponent after it, so
 /// there the operand is moved instead.
-fn smaller(row: &AuditRow, end: f64, back: bool) -> String {
-    let largest = match row.op.as_str() {
+fn smaller(op: &str, peak: f64, end: f64, back: bool) -> String {
+    let largest = match op {
         "exp" => Some(end.ln()),
         "exp2" => Some(end.log2()),
         _ => None,
@@ -153,7 +153,6 @@ fn smaller(row: &AuditRow, end: f64, back: bool) -> String {
             "Operands up to {largest:.2} stay below it: subtract the largest operand from all before it, as a softmax does."
         );
     }
-    let peak = row.exact.peak;
     let mut factor = 2f64;
     while peak / factor >= end / 2.0 && factor < 1e9 {
         factor *= 2.0;
@@ -243,9 +242,11 @@ mod tests {
 
     #[test]
     fn factors_are_powers_of_two_with_room() {
-        assert!(smaller(41200.0, 32768.0, true).contains("1/4 before"));
-        assert!(smaller(70000.0, 65504.0, false).contains("1/4 before"));
-        assert!(smaller(f64::MAX, 65504.0, false).contains("Scale"));
+        assert!(smaller("matmul", 41200.0, 32768.0, true).contains("1/4 before"));
+        assert!(smaller("square", 70000.0, 65504.0, false).contains("1/4 before"));
+        assert!(smaller("mul", f64::MAX, 65504.0, false).contains("Scale"));
+        // A factor before an exponential is no factor after it.
+        assert!(smaller("exp", 70000.0, 65504.0, false).starts_with("Operands up to 11.09 stay below it"));
         assert!(larger(0.1).contains("by 8 "));
         assert!(larger(1e-9).contains("by 1024 "));
     }

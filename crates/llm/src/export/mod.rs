@@ -114,7 +114,7 @@ impl Exported {
 /// the adapter cannot be merged.
 pub fn export(model: &Model, options: &Options, progress: &mut dyn FnMut(usize)) -> Result<Exported, Error> {
     let exported = export_weights(&model.config, weights_of(model)?, options, progress)?;
-    with_folder(exported, &model.path)
+    with_model(exported, model)
 }
 
 /// The weights with the adapter. Without one they stay in their files, with their codes if they are
@@ -139,7 +139,7 @@ pub fn export_parts(
 ) -> Result<Vec<Exported>, Error> {
     let mut parts = export_weight_parts(&model.config, weights_of(model)?, options, bytes, progress)?;
     if !parts.is_empty() {
-        let first = with_folder(parts.remove(0), &model.path)?;
+        let first = with_model(parts.remove(0), model)?;
         parts.insert(0, first);
     }
     Ok(parts)
@@ -172,10 +172,16 @@ pub fn export_weight_parts(
     exported.collect()
 }
 
-/// Adds the tokenizer and the templates of a folder to the metadata.
-fn with_folder(mut exported: Exported, folder: &Path) -> Result<Exported, Error> {
-    let metadata = metadata::of_folder(folder)?;
+/// Adds the tokenizer and the templates of a model's folder to the metadata, and the ids whose
+/// logits no training has seen.
+fn with_model(mut exported: Exported, model: &Model) -> Result<Exported, Error> {
+    let metadata = metadata::of_folder(&model.path)?;
     exported.description = exported.description.with_metadata(metadata.entries);
+    let untrained = model.untrained();
+    if !untrained.is_empty() {
+        let ids = untrained.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        exported.description = exported.description.with_metadata([("ferrane.suppress_tokens", ids)]);
+    }
     exported.left_out = metadata.left_out;
     Ok(exported)
 }

@@ -35,7 +35,9 @@ const GROUPS: [usize; 3] = [128, 64, 32];
 impl QuantizedModel {
     /// Writes the model to a new folder, with the configuration and the tokenizer of `source`, the
     /// path that the model was read from. A `tokenizer` replaces that of the folder; models that
-    /// are not folders of Hugging Face need one. `weights` are those that [`super::quantize`] left.
+    /// are not folders of Hugging Face need one. `untrained` are the ids that generation must not
+    /// draw ([`crate::model::Model::untrained`]); a folder lists them itself. `weights` are those
+    /// that [`super::quantize`] left.
     ///
     /// # Errors
     /// [`Error::Save`] as [`check_target`], for a model that no family of Hugging Face is like, and
@@ -46,6 +48,7 @@ impl QuantizedModel {
         weights: &Weights,
         source: &Path,
         tokenizer: Option<&Tokenizer>,
+        untrained: &[u32],
         target: &Path,
         overwrite: bool,
     ) -> Result<(), Error> {
@@ -61,8 +64,13 @@ impl QuantizedModel {
         if let Some(tokenizer) = tokenizer {
             tokenizer.save(folder.path().join(tokenizer.file_name())).map_err(save::Error::from)?;
         }
-        if let Some(hub) = &hub {
-            hub.copy(folder.path(), tokenizer.is_none())?;
+        match &hub {
+            Some(hub) => hub.copy(folder.path(), tokenizer.is_none())?,
+            None if untrained.is_empty() => {}
+            None => {
+                let fields = Map::from_iter([("suppress_tokens".to_string(), untrained.into())]);
+                hub::write_json(folder.path(), "generation_config.json", &fields)?;
+            }
         }
         folder.commit(overwrite).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => save::Error::Exists(target.to_path_buf()),

@@ -125,13 +125,12 @@ fn ends(model: &Model) -> Vec<u32> {
 
 /// The ids that the training run left out, if any, and what to say about them.
 fn untrained(model: &Model) -> Option<(Vec<u32>, String)> {
-    let map = model.vocabulary.as_ref().filter(|map| !map.is_identity())?;
-    let ids: Vec<u32> = (0..map.vocabulary() as u32).filter(|id| map.compact(*id).is_none()).collect();
+    let ids = model.untrained();
+    let all = model.config.vocab;
     let note = format!(
-        "the training text has {} of {} ids; the logits of the other {} are untrained",
-        map.len(),
-        map.vocabulary(),
+        "the training text has {} of {all} ids; the logits of the other {} are untrained",
+        all - ids.len(),
         ids.len()
     );
-    Some((ids, note))
+    (!ids.is_empty()).then_some((ids, note))
 }

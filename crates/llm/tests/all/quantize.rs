@@ -155,7 +155,7 @@ fn folders_of_every_family_come_back() {
         for form in QuantizedForm::ALL {
             let (made, model) = quantized(config, weights, form, &[]);
             let target = target(folder.path());
-            model.write_folder(config, &made, folder.path(), None, &target, true).unwrap();
+            model.write_folder(config, &made, folder.path(), None, &[], &target, true).unwrap();
             let (found, read) = load(&target, None).unwrap_or_else(|e| panic!("{name} {form:?}: {e}"));
             assert_eq!(&found, config, "{name} {form:?}");
             assert!(read == made, "{name} {form:?}");
@@ -248,7 +248,7 @@ fn other_formats_become_folders() {
     let source = folder.path().join("model.bin");
     std::fs::write(&source, "not read").unwrap();
     let (made, model) = quantized(&plain, &same, QuantizedForm::Int8, &[]);
-    model.write_folder(&plain, &made, &source, None, &target(folder.path()), false).unwrap();
+    model.write_folder(&plain, &made, &source, None, &[], &target(folder.path()), false).unwrap();
     let (found, read) = load(&target(folder.path()), None).unwrap();
     assert_eq!(found, plain);
     assert!(read == made);
@@ -256,7 +256,7 @@ fn other_formats_become_folders() {
     let odd = Config { logit_softcap: Some(30.0), ..plain };
     let other = folder.path().join("odd");
     assert!(matches!(
-        model.write_folder(&odd, &made, &source, None, &other, false),
+        model.write_folder(&odd, &made, &source, None, &[], &other, false),
         Err(Error::Save(save::Error::Config(_)))
     ));
     assert!(!other.exists());
@@ -267,7 +267,7 @@ fn targets_are_safe() {
     let (_, config, weights, folder) = models().swap_remove(0);
     let (made, model) = quantized(&config, &weights, QuantizedForm::Int8, &[]);
     let to = |target: &Path, overwrite: bool| {
-        model.write_folder(&config, &made, folder.path(), None, target, overwrite).map_err(|e| e.to_string())
+        model.write_folder(&config, &made, folder.path(), None, &[], target, overwrite).map_err(|e| e.to_string())
     };
     // The model itself, and a folder around it.
     for source in [folder.path(), folder.path().parent().unwrap()] {
@@ -300,7 +300,7 @@ fn an_export_rounds_no_second_time() {
     let (_, config, weights, folder) = models().into_iter().find(|(name, ..)| name == "llama3").unwrap();
     for (form, encoding) in [(QuantizedForm::Int8, WeightEncoding::Int8), (QuantizedForm::Int4, WeightEncoding::Int4)] {
         let (made, model) = quantized(&config, &weights, form, &[]);
-        model.write_folder(&config, &made, folder.path(), None, &target(folder.path()), true).unwrap();
+        model.write_folder(&config, &made, folder.path(), None, &[], &target(folder.path()), true).unwrap();
         let opened = Model::open_without_tokenizer(target(folder.path())).unwrap();
         let exported = |weights: &dyn WeightSource| {
             let options = Options { weights: encoding, ..Options::default() };
@@ -333,7 +333,9 @@ fn a_tokenizer_is_written_with_the_model() {
     let (made, model) = quantized(&plain, &weights, QuantizedForm::Palette6, &[]);
     let source = folder.path().join("model.bin");
     std::fs::write(&source, "not read").unwrap();
-    model.write_folder(&plain, &made, &source, Some(&tokenizer), &target(folder.path()), false).unwrap();
+    let untrained = [3, 5, 511];
+    model.write_folder(&plain, &made, &source, Some(&tokenizer), &untrained, &target(folder.path()), false).unwrap();
     let opened = Model::open(target(folder.path())).unwrap();
+    assert_eq!(opened.untrained(), untrained);
     assert_eq!(opened.tokenizer.unwrap().digest(), tokenizer.digest());
 }
