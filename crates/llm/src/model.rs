@@ -260,7 +260,8 @@ impl Model {
         Ok(decoder)
     }
 
-    /// The ids outside of [`Model::vocabulary`], which a sampler must not draw; empty if it has all.
+    /// The ids outside of [`Model::vocabulary`], which a sampler must not draw; empty if it has
+    /// all.
     pub fn untrained(&self) -> Vec<u32> {
         let Some(map) = &self.vocabulary else { return Vec::new() };
         (0..map.vocabulary() as u32).filter(|id| map.compact(*id).is_none()).collect()
