@@ -17,7 +17,7 @@ const COMPLETIONS: [(&str, &str); 3] = [("bash", "ferrane"), ("zsh", "_ferrane")
 
 /// The command with everything that it wants installed next to it.
 pub(super) fn archive(release: &Release) -> Result<()> {
-    let (extras, licenses) = (extras(release)?, licenses(release, "crates/cli/Cargo.toml")?);
+    let (extras, licenses) = (extras(release)?, licenses(release)?);
     let mut archive = Archive::new(format!("ferrane-{}-{}", release.version, release.triple));
     archive.add("bin/ferrane", &release.built("ferrane"))?;
     archive.add("share", &extras)?;
@@ -46,7 +46,7 @@ pub(super) fn library(release: &Release) -> Result<()> {
     let mut archive = Archive::new(format!("libferrane-{}-{}", release.version, release.triple));
     archive.add("lib", &prefix.join("lib"))?;
     archive.add("include", &prefix.join("include"))?;
-    archive.add("THIRD-PARTY", &licenses(release, "crates/capi/Cargo.toml")?)?;
+    archive.add("THIRD-PARTY", &licenses(release)?)?;
     archive.add("examples/sigmoid.c", &release.root.join("crates/capi/examples/sigmoid.c"))?;
     for text in &TEXTS[1..] {
         archive.add(text, &release.root.join(text))?;
@@ -185,11 +185,26 @@ fn extras(release: &Release) -> Result<PathBuf> {
     Ok(share)
 }
 
-/// The licenses of what is linked into the binaries of a crate, as one text.
-fn licenses(release: &Release, manifest: &str) -> Result<PathBuf> {
+/// The licenses of what is linked into the command, as one text. The C interface and the Python
+/// package are made of the same libraries. Collecting them takes a minute, so that is done once for
+/// a Cargo.lock.
+fn licenses(release: &Release) -> Result<PathBuf> {
     let path = release.target.join("THIRD-PARTY");
+    let time = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    if time(&path).is_some_and(|made| Some(made) > time(&release.root.join("Cargo.lock"))) {
+        return Ok(path);
+    }
     let mut about = release.cargo("cargo-about");
-    about.args(["about", "generate", "--locked", "--fail", "-c", "scripts/release/about.toml", "-m", manifest]);
+    about.args([
+        "about",
+        "generate",
+        "--locked",
+        "--fail",
+        "-c",
+        "scripts/release/about.toml",
+        "-m",
+        "crates/cli/Cargo.toml",
+    ]);
     about.args(["--target", &release.triple, "scripts/release/licenses.hbs", "-o"]).arg(&path);
     call(&mut about, "; `cargo install --locked cargo-about --features cli` installs it")?;
     Ok(path)
