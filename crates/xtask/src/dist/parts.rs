@@ -65,7 +65,9 @@ pub(super) fn wheel(release: &Release) -> Result<()> {
 
 /// A package for dpkg. Its assets, named in crates/cli/Cargo.toml, are the command and `extras`.
 pub(super) fn deb(release: &Release) -> Result<()> {
-    extras(release)?;
+    let extras = extras(release)?;
+    let pages = workspace::files(&extras, Path::new("man"), &|path| workspace::extension(path) == "1")?;
+    call(Command::new("gzip").current_dir(&extras).arg("-9n").args(pages), "")?;
     let mut deb = release.cargo("cargo-deb");
     let arguments = ["deb", "-p", "ferrane-cli", "--profile", "dist", "--no-build", "--no-strip", "--locked", "-o"];
     call(deb.args(arguments).arg(&release.out), "; `cargo install cargo-deb` installs it")
