@@ -57,7 +57,7 @@ within 'cd /
     gallery=/g/gallery'"$try"'
     test -e /usr/share/man/man1/ferrane-check.1.gz
     dpkg -r ferrane
-    if command -v ferrane; then exit 1; fi'
+    if [ -e /usr/bin/ferrane ]; then exit 1; fi'
 rm -rf "$system"
 
 echo "== library"
