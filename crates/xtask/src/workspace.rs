@@ -107,6 +107,16 @@ pub(crate) fn command(root: &Path, given: Option<&str>) -> Result<PathBuf> {
     path.canonicalize().map_err(|e| format!("{}: {e}; `cargo build --release` makes it", path.display()))
 }
 
+/// The folder that a chore fills: `given`, which must be empty, else `default`, which is the
+/// chore's own.
+pub(crate) fn output(given: Option<&str>, default: PathBuf) -> Result<PathBuf> {
+    let Some(folder) = given.map(PathBuf::from) else { return Ok(default) };
+    if folder.exists() && !entries(&folder)?.is_empty() {
+        return Err(format!("--out {}: there are files in it; name a new or empty folder", folder.display()));
+    }
+    Ok(folder)
+}
+
 /// Reads a text file.
 pub(crate) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
@@ -157,6 +167,15 @@ pub(crate) mod made_up {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_with_files_is_not_filled() {
+        let made = made_up::workspace(&[("full/a", "")]);
+        let given = |name: &str| output(Some(&made.path().join(name).display().to_string()), PathBuf::from("own"));
+        assert!(given("full").unwrap_err().contains("there are files in it"));
+        assert_eq!(given("new").unwrap(), made.path().join("new"));
+        assert_eq!(output(None, PathBuf::from("own")).unwrap(), Path::new("own"));
+    }
 
     #[test]
     fn files_are_sorted_and_build_output_is_left_out() {

@@ -30,7 +30,7 @@ in it and that every link of it leads somewhere. docs/book.toml configures mdBoo
 `cargo install mdbook --locked --no-default-features --features search` installs.
 
 options
-  --out FOLDER    where the book goes; the default is book/html in cargo's target folder
+  --out FOLDER    where the book goes, a new or empty folder; the default is book/html in cargo's target folder
   --ferrane FILE  the command whose options are described; the default is release/ferrane of cargo's target folder
   --mdbook FILE   mdBook; the default is `mdbook`";
 
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let root = workspace::root()?;
     let target = workspace::target(&root);
     let folder = target.join("book");
-    let out = arguments.value("--out").map_or_else(|| folder.join("html"), PathBuf::from);
+    let out = workspace::output(arguments.value("--out"), folder.join("html"))?;
     let ferrane = workspace::command(&root, arguments.value("--ferrane"))?;
 
     let mut stage = Stage::read(&root)?;

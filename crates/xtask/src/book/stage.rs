@@ -137,9 +137,8 @@ impl Stage {
             return Target::Kept;
         }
         let (file, fragment) = target.split_once('#').unwrap_or((target, ""));
-        // The list of codes was written here, and leads to pages of the book.
-        let generated = self.chapters.contains_key(Path::new(file)) && chapter.source == Path::new(CODES);
-        let wanted = if generated { PathBuf::from(file) } else { in_book(&resolve(&chapter.source, file)) };
+        let source = resolve(&chapter.source, file);
+        let wanted = in_book(&source);
         let code = fragment.strip_prefix('e').filter(|_| wanted == Path::new("errors.md"));
         if let Some(digits) = code {
             let page = PathBuf::from(format!("codes/E{digits}.md"));
@@ -151,7 +150,6 @@ impl Stage {
             let hash = if fragment.is_empty() { String::new() } else { format!("#{fragment}") };
             return Target::Replaced(relative(path, &wanted) + &hash);
         }
-        let source = resolve(&chapter.source, file);
         if !root.join(&source).exists() {
             let message = format!("the link `{target}` leads to {}, which does not exist", source.display());
             findings.push(Finding::new(&chapter.source, 0, message, "write the path relative to this page"));

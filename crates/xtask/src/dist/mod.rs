@@ -31,7 +31,7 @@ parts; without any, all
   crates    the crates as they are published; `cargo package` builds none of them here
 
 options
-  --out FOLDER   where the files go; the default is dist in cargo's target folder, which is emptied first
+  --out FOLDER   where the files go, a new or empty folder; the default is dist in cargo's target folder, which is emptied
   --url ADDRESS  where the files will be downloaded from; a formula for Homebrew is written for it
 
 `cargo install --locked maturin cargo-deb cargo-cyclonedx` and `cargo install --locked cargo-about --features cli` install
@@ -93,7 +93,7 @@ impl Release {
     fn new(out: Option<&str>) -> Result<Self> {
         let root = workspace::root()?;
         let target = workspace::target(&root);
-        let out = out.map_or_else(|| target.join("dist"), PathBuf::from);
+        let out = workspace::output(out, target.join("dist"))?;
         if out.exists() {
             std::fs::remove_dir_all(&out).map_err(|e| format!("cannot clear {}: {e}", out.display()))?;
         }
