@@ -6,7 +6,6 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use ferrane::diag::Source;
-use ferrane::hwx::anec::Anec;
 use ferrane::hwx::bundle::{FileKind, recognize};
 use ferrane::hwx::{Hwx, describe, text};
 use serde_json::json;
@@ -27,8 +26,7 @@ pub fn is_anec(bytes: &[u8]) -> bool {
 
 /// [`load`] of a file's bytes.
 pub fn container(path: &Path, bytes: &[u8]) -> Result<Hwx> {
-    let hwx = if is_anec(bytes) { Anec::read(bytes).and_then(|anec| anec.to_hwx()) } else { Hwx::read(bytes) };
-    hwx.map_err(|e| files::failed(path, e))
+    ferrane::read_compiled(bytes).map_err(|e| files::failed(path, e))
 }
 
 /// Writes a file that is not there yet, or may be replaced.
