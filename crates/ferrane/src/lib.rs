@@ -70,14 +70,12 @@ mod compare;
 mod compiled;
 pub mod model;
 mod open;
-mod reasons;
 
 pub use audited::put_errors;
 pub use compare::{CompareError, OutputDistance, compare};
 pub use compiled::read_compiled;
 pub use model::{Model, ModelError, ModelOptions};
 pub use open::{DeviceInfo, OpenError, REFERENCE, devices, emulator, open, open_or_reference};
-pub use reasons::placement_reasons;
 
 // The seam: devices, and every type that their methods take or return.
 pub use ferrane_device::backend::Events;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrane_diag::Severity;
-use ferrane_machine::placement::{PlacedOp, Placement, Processor};
+use ferrane_machine::placement::{Placement, Processor};
 use ferrane_machine::{Effect, Finding, explain};
 use serde_json::{Value, json};
 
@@ -25,11 +25,8 @@ pub(crate) fn off_engine(placed: &[(&Placement, Vec<At>)]) -> Value {
         if op.runs_on == Some(Processor::Engine) {
             continue;
         }
-        let (kind, message) = match &op.ineligible {
-            Some(reason) => (reason.kind.as_str(), reason.message.clone()),
-            None => (left(op).0, left(op).1.to_string()),
-        };
-        causes.entry(kind).or_insert_with(|| (message, Vec::new())).1.push(*at);
+        let Some((kind, message)) = op.reason() else { continue };
+        causes.entry(kind).or_insert_with(|| (message.to_string(), Vec::new())).1.push(*at);
     }
     let mut sorted: Vec<_> = causes.into_iter().collect();
     sorted.sort_by_key(|(_, (_, at))| std::cmp::Reverse(at.len()));
@@ -39,21 +36,6 @@ pub(crate) fn off_engine(placed: &[(&Placement, Vec<At>)]) -> Value {
             json!({"kind": kind, "message": message, "count": at.len(), "at": &at[..at.len().min(LISTED)]})
         })
         .collect()
-}
-
-/// Why an eligible op is not on the engine: a word and a sentence.
-pub(crate) fn left(op: &PlacedOp) -> (&'static str, &'static str) {
-    match (op.runs_on, op.engine_probability) {
-        (None, None) => ("not known", "nothing is published that decides where the framework runs it"),
-        (None, Some(_)) => (
-            "close call",
-            "the engine could run it, and with its neighbors it saves about as much time as the way there and back takes",
-        ),
-        (Some(_), _) => (
-            "not worth the way",
-            "the engine could run it, but with its neighbors it saves less time than the way there and back takes",
-        ),
-    }
 }
 
 /// What to change first: what brings most ops back, then what the machine refuses, computes wrongly

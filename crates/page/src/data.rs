@@ -412,11 +412,9 @@ fn put_placement(node: &mut Map<String, Value>, op: &PlacedOp) {
         node.insert("p".into(), rounded(p));
     }
     node.insert("segment".into(), op.segment.into());
-    if let Some(reason) = &op.ineligible {
-        node.insert("why".into(), json!([reason.kind, reason.message, reason.evidence]));
-    } else if op.runs_on != Some(Processor::Engine) {
-        let (word, message) = causes::left(op);
-        node.insert("why".into(), json!([word, message, []]));
+    if let Some((word, message)) = op.reason() {
+        let evidence = op.ineligible.as_ref().map(|reason| reason.evidence.as_slice()).unwrap_or_default();
+        node.insert("why".into(), json!([word, message, evidence]));
     }
 }
 

@@ -14,7 +14,7 @@ use ferrane::mil::print;
 use ferrane::model::{ModelOptions, ModelProgram, write_as};
 use ferrane::onnx::Precision;
 use ferrane::page::NetworkPage;
-use ferrane::{Call, OutputDistance, Tensors, placement_reasons};
+use ferrane::{Call, OutputDistance, Tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
@@ -241,11 +241,8 @@ impl OpenModel {
             function: Some(self.model.function().name.clone()),
         };
         let program = self.model.whole_program();
-        let (placement, reasons) = unlocked(py, || {
-            let placement = place(program, &profile, &options);
-            let reasons = placement_reasons(program, &placement);
-            (placement, reasons)
-        })?;
+        let placement = unlocked(py, || place(program, &profile, &options))?;
+        let reasons = placement.ops.iter().map(|op| op.reason().map(|(_, sentence)| sentence.to_string())).collect();
         Ok((serde_json::to_string(&placement).map_err(failed)?, placement.to_string(), reasons))
     }
 

@@ -83,6 +83,24 @@ impl PlacedOp {
     pub fn is_likely(&self) -> bool {
         self.probability().is_some_and(|p| p >= PlacedOp::LIKELY)
     }
+
+    /// Why the op is not on the engine: a word that ops of one cause share, and a sentence. `None`
+    /// if it probably runs there.
+    pub fn reason(&self) -> Option<(&str, &str)> {
+        match (&self.ineligible, self.runs_on, self.engine_probability) {
+            (Some(reason), ..) => Some((&reason.kind, &reason.message)),
+            (None, Some(Processor::Engine), _) => None,
+            (None, None, None) => Some(("not known", "nothing is published that decides where the framework runs it")),
+            (None, None, Some(_)) => Some((
+                "close call",
+                "the engine could run it, and with its neighbors it saves about as much time as the way there and back takes",
+            )),
+            (None, Some(_), _) => Some((
+                "not worth the way",
+                "the engine could run it, but with its neighbors it saves less time than the way there and back takes",
+            )),
+        }
+    }
 }
 
 /// A run of ops on one processor.

@@ -6,7 +6,7 @@ use std::path::Path;
 use ferrane_machine::Profile;
 use ferrane_machine::placement::{
     AllowedUnits, FirstLoad, Framework, PlaceOptions, Placement, PlacementDiff, PlacementEvaluation, PreferenceModel,
-    Processor, PublishedPlacements, place, published_loads,
+    Processor, PublishedPlacements, core_ml_profile, place, published_loads,
 };
 use ferrane_mil::{Builder, Constant, DataType, Opset, Program, Transpose, Type};
 
@@ -127,4 +127,23 @@ fn a_record_is_read_back_and_compared() {
     }
     let outside = good.write().replacen("\"segment\": 0", "\"segment\": 99", 1);
     assert!(Placement::read(&outside).unwrap_err().to_string().contains("segment"));
+}
+
+#[test]
+fn an_op_off_the_engine_has_a_reason() {
+    let mut b = Builder::new("main", Opset::IOS18);
+    let x = b.input("x", Type::tensor(DataType::Fp32, &[1, 8])).unwrap();
+    let wide = b.op("relu", "wide", [("x", x.into())]).unwrap();
+    let half = b.cast("half", wide, DataType::Fp16).unwrap();
+    let y = b.op("relu", "y", [("x", half.into())]).unwrap();
+    let program = b.finish(&[("y", y)]).unwrap();
+    let profile = core_ml_profile(&Profile::find("m4").unwrap()).unwrap();
+    let placement = place(&program, &profile, &PlaceOptions::default());
+    for op in &placement.ops {
+        let reason = op.reason().map(|(_, sentence)| sentence);
+        assert_eq!(reason.is_none(), op.runs_on == Some(Processor::Engine), "{}: {reason:?}", op.name);
+        let ineligible = op.ineligible.as_ref().map(|i| i.message.as_str());
+        assert!(ineligible.is_none_or(|message| Some(message) == reason), "{}: {reason:?}", op.name);
+    }
+    assert!(placement.ops.iter().any(|op| op.ineligible.is_none()), "{placement}");
 }
