@@ -24,13 +24,18 @@ impl Tokenizer {
     /// Marks what looks like a control token as text. A control token of one character cannot be
     /// divided and stays one.
     pub fn defuse<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        // Marks that the text brings go first: without them, `<\u{fdd0}s>` is `<s>`.
+        let text = match text.contains(MARK) {
+            true => Cow::Owned(text.replace(MARK, "")),
+            false => Cow::Borrowed(text),
+        };
         let rest = |at: usize| self.controls.iter().any(|name| text[at..].starts_with(name.as_str()));
         let found: Vec<usize> = text.char_indices().map(|(at, _)| at).filter(|at| rest(*at)).collect();
-        if found.is_empty() && !text.contains(MARK) {
-            return Cow::Borrowed(text);
+        if found.is_empty() {
+            return text;
         }
-        let mut marked = String::with_capacity(text.len() + 3 * found.len());
-        for (at, c) in text.char_indices().filter(|(_, c)| *c != MARK) {
+        let mut marked = String::with_capacity(text.len() + MARK.len_utf8() * found.len());
+        for (at, c) in text.char_indices() {
             marked.push(c);
             if found.binary_search(&at).is_ok() {
                 marked.push(MARK);
@@ -127,7 +132,10 @@ mod tests {
         assert_eq!((ids[0], ids[ids.len() - 1]), (256, 257));
         assert!(ids[1..ids.len() - 1].iter().all(|id| *id < 256));
         assert!(matches!(tokenizer.defuse("plain <text|>"), Cow::Borrowed(_)));
-        assert_eq!(tokenizer.defuse("a\u{fdd0}b<\u{fdd0}s>"), "ab<s>");
+        // A mark that was typed neither stays nor hides a control token.
+        assert_eq!(tokenizer.defuse("a\u{fdd0}b"), "ab");
+        assert_eq!(tokenizer.defuse("<\u{fdd0}s>"), "<\u{fdd0}s>");
+        assert_eq!(tokenizer.defuse("<s\u{fdd0}>"), "<\u{fdd0}s>");
     }
 
     proptest! {
