@@ -1,5 +1,7 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
+mod suite;
+
 use std::fmt::{self, Display};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -31,6 +33,7 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Llm(args) => bench_llm(&args),
         Bench::Program(args) => bench_program(args),
         Bench::Dispatch(args) => bench_dispatch(args),
+        Bench::Suite(args) => suite::run(&args),
     }
 }
 

@@ -72,7 +72,7 @@ pub fn run(args: Doctor) -> Result<()> {
 }
 
 /// The device with one more option.
-fn with(device: &str, options: &str) -> String {
+pub(crate) fn with(device: &str, options: &str) -> String {
     match options {
         "" => device.to_string(),
         _ if device.contains('?') => format!("{device}&{options}"),

@@ -19,11 +19,17 @@ pub(crate) fn least(program: &Program, profile: &Profile) -> Result<Vec<Duration
     Ok(program.functions.iter().map(|f| Duration::try_from_secs_f64(time(f)).unwrap_or_default()).collect())
 }
 
-/// Sleeps until `least` has passed since `start`.
+/// What a sleep may take longer than it should: the timer slack of Linux is 50 µs.
+const SLACK: Duration = Duration::from_micros(150);
+
+/// Waits until `least` has passed since `begun`: it sleeps, and spins for the rest, because the
+/// times of small programs are as short as the error of a sleep.
 pub(crate) fn hold(begun: Instant, least: Duration) {
-    let rest = least.saturating_sub(begun.elapsed());
-    if !rest.is_zero() {
+    if let Some(rest) = least.saturating_sub(begun.elapsed()).checked_sub(SLACK) {
         std::thread::sleep(rest);
+    }
+    while begun.elapsed() < least {
+        std::hint::spin_loop();
     }
 }
 

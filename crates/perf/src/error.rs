@@ -51,6 +51,9 @@ pub enum Error {
     /// The decoder failed to compile its programs or to feed a token.
     #[error("{0}")]
     Decode(#[from] DecodeError),
+    /// The measurement was stopped.
+    #[error("it was stopped")]
+    Stopped,
     /// A plot could not be drawn.
     #[error("plot: {0}")]
     Plot(String),

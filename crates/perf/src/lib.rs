@@ -9,6 +9,7 @@
 //! - [`llm`](mod@llm): prefill and decode of a language model
 //! - [`program`]: any program, stage by stage and step by step
 //! - [`dispatch`]: what an evaluation costs besides its arithmetic
+//! - [`suite`]: the measurements of the reference work, next to published and predicted values
 //!
 //! ```
 //! use ferrane_perf::{Repeats, Unit, measure};
@@ -47,6 +48,7 @@ mod plot;
 pub mod program;
 mod spread;
 pub mod step;
+pub mod suite;
 
 pub use computer::Computer;
 pub use error::{Error, Result};

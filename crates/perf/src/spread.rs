@@ -155,7 +155,7 @@ impl Repeats {
         }
     }
 
-    fn wants_more(self, count: usize, since: Instant) -> bool {
+    pub(crate) fn wants_more(self, count: usize, since: Instant) -> bool {
         match self {
             Repeats::Count(n) => count < n.max(1),
             Repeats::For(time) => count < FEWEST || (count < MANY && since.elapsed() < time),

@@ -24,29 +24,46 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// `stop` is set, the child has five more seconds.
 pub fn examine_isolated(command: &mut Command, probe: &Probe, limit: Duration, stop: &AtomicBool) -> Answer {
     let begun = Instant::now();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let ended = match child {
-        Ok(child) => wait(child, limit, stop),
-        Err(e) => Ended { out: String::new(), err: String::new(), how: Err(format!("no process for the probe: {e}")) },
-    };
+    let ended = run_isolated(command, limit, stop);
     let report: Option<DoctorReport> = serde_json::from_str(&ended.out).ok();
     let answer = report.and_then(|r| r.probes.into_iter().find(|a| a.name == probe.name));
-    answer.unwrap_or_else(|| {
-        let last = ended.err.lines().rfind(|l| !l.trim().is_empty()).map_or_else(String::new, |l| format!(": {l}"));
-        let how = ended.how.map_or_else(|why| why, |status| format!("the probe's process ended with {status}"));
-        Answer::unanswered(probe, format!("{how}{last}"), begun.elapsed().as_secs_f64() * 1e3)
-    })
+    answer.unwrap_or_else(|| Answer::unanswered(probe, ended.failure("probe"), begun.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Runs a child process and returns what it wrote. It has `limit` to end, and five seconds once
+/// `stop` is set.
+pub fn run_isolated(command: &mut Command, limit: Duration, stop: &AtomicBool) -> IsolatedRun {
+    match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => wait(child, limit, stop),
+        Err(e) => IsolatedRun { out: String::new(), err: String::new(), how: Err(format!("no process: {e}")) },
+    }
 }
 
 /// What a child wrote, and how it ended.
-struct Ended {
-    out: String,
-    err: String,
-    how: Result<ExitStatus, String>,
+#[derive(Clone, Debug)]
+pub struct IsolatedRun {
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+    /// Its status, or why it has none.
+    pub how: Result<ExitStatus, String>,
+}
+
+impl IsolatedRun {
+    /// Why a child without a result has none: how it ended, and the last line of its standard error.
+    /// `what` names what it ran.
+    pub fn failure(&self, what: &str) -> String {
+        let last = self.err.lines().rfind(|l| !l.trim().is_empty()).map_or_else(String::new, |l| format!(": {l}"));
+        match &self.how {
+            Ok(status) => format!("the {what}'s process ended with {status}{last}"),
+            Err(why) => format!("{why}{last}"),
+        }
+    }
 }
 
 /// Reads what a child writes until it ends, and ends it when its time is up.
-fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Ended {
+fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> IsolatedRun {
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let mut end = Instant::now() + limit;
     let mut stopped = false;
@@ -71,7 +88,7 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> Ended {
         }
     };
     let until = Instant::now() + DRAIN;
-    Ended { out: collect(&out, until), err: collect(&err, until), how }
+    IsolatedRun { out: collect(&out, until), err: collect(&err, until), how }
 }
 
 /// Reads on a thread of its own, until the end or the first error.

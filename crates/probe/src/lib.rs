@@ -34,7 +34,7 @@ mod text;
 pub use computer::describe_computer;
 pub use dut::{Attempt, DeviceUnderTest, OpenDevice};
 pub use examine::{UnknownProbe, examine, select_probes};
-pub use isolated::examine_isolated;
+pub use isolated::{IsolatedRun, examine_isolated, run_isolated};
 pub use measurements::Measurements;
 pub use probe::{ClaimCheck, Expectation, Probe, ProbeCost};
 pub use probes::all_probes;

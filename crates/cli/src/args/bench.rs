@@ -22,6 +22,8 @@ pub enum Bench {
     Program(BenchProgram),
     /// Time the fixed cost of an evaluation: median, 99th percentile, extremes.
     Dispatch(BenchDispatch),
+    /// Repeat the measurements of the reference work, next to published and predicted values.
+    Suite(BenchSuite),
 }
 
 /// What grows in a sweep.
@@ -252,6 +254,53 @@ pub struct BenchDispatch {
     /// The device: emulator, ane or ane-or-emulator; `ferrane devices` lists them.
     #[arg(long, default_value = "emulator", value_name = "DEVICE")]
     pub device: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench suite`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each row shows the median on this command's clock (`ms`), on the device's own clock if it has one (`device`), the prediction of the
+cost model for the device's machine, and published times of the nearest machine. Data is random and dense; results are compared with
+plain loops. With pace=on an emulated machine takes the predicted time, and reports it where computing here takes longer.
+
+Each benchmark runs in its own process. Ctrl-C keeps the results so far. docs/benchmarks.md describes the benchmarks.
+
+Examples:
+  ferrane bench suite --list
+  ferrane bench suite inmem sram-probe --device 'emulator?machine=m4-max&pace=on'
+  ferrane bench suite --device ane --out m4.json                 all of them, for minutes
+  ferrane bench suite --most-gflop 1 --json                      small configurations only")]
+pub struct BenchSuite {
+    /// Benchmarks [default: all].
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// List the benchmarks with their questions.
+    #[arg(long, conflicts_with_all = ["names", "out"])]
+    pub list: bool,
+    /// The device: emulator, ane or ane-or-emulator; `ferrane devices` lists them.
+    #[arg(long, default_value = "emulator", value_name = "DEVICE")]
+    pub device: String,
+    /// Timed evaluations of a row [default: as many as 0.3 seconds hold, 7 to 1000].
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
+    pub repeat: Option<usize>,
+    /// Leave out configurations of more than this many billions of operations.
+    #[arg(long, value_name = "N")]
+    pub most_gflop: Option<f64>,
+    /// Seed of random weights and inputs.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<u64>)]
+    pub seed: u64,
+    /// Seconds that one benchmark may take.
+    #[arg(long, default_value_t = 600, value_name = "N", value_parser = whole::<u64>)]
+    pub timeout: u64,
+    /// Also write the report here, after each benchmark.
+    #[arg(long, short, value_name = "FILE.json")]
+    pub out: Option<PathBuf>,
+    /// Measure in this process.
+    #[arg(long, hide = true)]
+    pub here: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

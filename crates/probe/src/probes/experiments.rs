@@ -137,20 +137,28 @@ fn canary(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     Ok(found)
 }
 
+/// Requests in flight, up to the published depth of the engine's queue, 127. The emulator's queue
+/// takes as many.
+const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 127];
+
+/// Requests of each depth.
+const TURNS: usize = 256;
+
 fn submission(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
     let mut found = Measurements::new();
     let program = convolution(256, 64);
     let executable = dut.compile(&program)?.load()?;
     let input = ramp(256 * 64);
-    let bound = (0..8).map(|_| dut.bind(executable.clone(), &program)).collect::<Result<Vec<_>>>()?;
+    let bound =
+        (0..DEPTHS[DEPTHS.len() - 1]).map(|_| dut.bind(executable.clone(), &program)).collect::<Result<Vec<_>>>()?;
     for one in &bound {
         one.run(std::slice::from_ref(&input))?;
     }
-    for depth in [1, 2, 4, 8] {
+    for depth in DEPTHS {
         let (done, finished) = mpsc::channel();
         let begun = Instant::now();
         let mut waiting = 0;
-        for i in 0..64 {
+        for i in 0..TURNS {
             // As many requests as the depth take turns.
             if waiting == depth {
                 let result: Result<ferrane_device::Stats> = finished.recv().unwrap_or_else(|_| {
@@ -174,7 +182,7 @@ fn submission(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         for result in finished {
             result?;
         }
-        found.ms(&format!("depth {depth}: ms each"), begun.elapsed().as_secs_f64() * 1e3 / 64.0);
+        found.ms(&format!("depth {depth}: ms each"), begun.elapsed().as_secs_f64() * 1e3 / TURNS as f64);
     }
     Ok(found)
 }

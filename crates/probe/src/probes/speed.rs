@@ -39,6 +39,9 @@ pub(super) const PROBES: &[Probe] = &[
 const WARM: usize = 5;
 const TIMED: usize = 50;
 
+/// Channels and positions of the convolutions (benchmarks §11).
+const SHAPES: [(usize, usize); 5] = [(64, 32), (128, 64), (256, 64), (512, 64), (768, 256)];
+
 /// A 1×1 convolution of as many channels in as out, over so many columns.
 pub(super) fn convolution(channels: usize, columns: usize) -> ProbeProgram {
     let shape = [1, channels, 1, columns];
@@ -65,7 +68,8 @@ pub(super) fn convolution(channels: usize, columns: usize) -> ProbeProgram {
 pub(super) fn spread(times: &mut [f64]) -> Value {
     times.sort_by(f64::total_cmp);
     let at = |i: usize| times.get(i).map_or(Value::Null, |t| json!((t * 1e4).round() / 1e4));
-    json!({ "least": at(0), "median": at(times.len() / 2), "most": at(times.len().saturating_sub(1)) })
+    let count = times.len();
+    json!({ "least": at(0), "median": at(count / 2), "most": at(count.saturating_sub(1)), "repeats": count })
 }
 
 /// Times evaluations of a program on a device.
@@ -108,7 +112,7 @@ fn floor(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
         };
         let name = way.strip_prefix("dispatch=").unwrap_or("as opened");
         let mut sizes = Map::new();
-        for (channels, columns) in [(64, 32), (768, 256)] {
+        for (channels, columns) in SHAPES {
             let size = format!("{channels}x{columns}");
             match timed(dut, &device, &convolution(channels, columns)) {
                 Ok(mut times) => drop(sizes.insert(size, spread(&mut times))),
@@ -134,7 +138,7 @@ fn qos(dut: &mut DeviceUnderTest<'_>) -> Result<Measurements> {
             }
             Err(error) => return Err(error),
         };
-        let mut times = timed(dut, &device, &convolution(64, 32))?;
+        let mut times = timed(dut, &device, &convolution(256, 64))?;
         found.raw(&format!("qos {qos}"), spread(&mut times));
         least.extend(times.first().copied());
     }
