@@ -8,8 +8,8 @@ use ferrane_device::{
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_host::random::Rng;
 use ferrane_machine::cost::{CostModel, predict};
-use ferrane_mil::Program;
-use ferrane_probe::{Answer, DeviceUnderTest, Probe, all_probes, examine};
+use ferrane_mil::{DataType, Program};
+use ferrane_probe::{Answer, Attempt, DeviceUnderTest, Probe, ProbeProgram, all_probes, examine};
 
 use super::kernels::Kernel;
 use super::published::published;
@@ -34,11 +34,13 @@ pub struct SuiteOptions {
     pub seed: u64,
     /// Leave out configurations whose operations exceed this number of billions.
     pub most_gflop: f64,
+    /// The model that predicts; if `None`, that of the device's profile.
+    pub model: Option<CostModel>,
 }
 
 impl Default for SuiteOptions {
     fn default() -> SuiteOptions {
-        SuiteOptions { repeat: None, time: Duration::from_millis(300), seed: 1, most_gflop: f64::INFINITY }
+        SuiteOptions { repeat: None, time: Duration::from_millis(300), seed: 1, most_gflop: f64::INFINITY, model: None }
     }
 }
 
@@ -49,7 +51,18 @@ pub(super) struct Context<'c, 'd> {
     pub rng: Rng,
     model: Option<CostModel>,
     chip: String,
+    port: Option<DataType>,
     pub result: SuiteResult,
+}
+
+/// A number that follows from the times of rows.
+pub(super) struct Drawn {
+    pub name: &'static str,
+    pub value: f64,
+    pub unit: &'static str,
+    /// The constant of the cost model that it depends on most.
+    pub constant: Option<&'static str>,
+    pub from: &'static str,
 }
 
 /// A program that ran, for more runs of it and for its results.
@@ -70,12 +83,36 @@ impl Ran {
 impl<'c, 'd> Context<'c, 'd> {
     pub fn new(dut: &'c mut DeviceUnderTest<'d>, options: &'c SuiteOptions, result: SuiteResult) -> Context<'c, 'd> {
         let profile = dut.device().profile();
-        let (model, chip) = (CostModel::for_profile(profile).ok(), profile.subject.chip.clone());
-        Context { rng: Rng::new(options.seed), dut, options, model, chip, result }
+        let model = options.model.clone().or_else(|| CostModel::for_profile(profile).ok());
+        let chip = profile.subject.chip.clone();
+        Context { rng: Rng::new(options.seed), dut, options, model, chip, port: None, result }
     }
 
     pub fn device(&self) -> &Device {
         self.dut.device()
+    }
+
+    /// The element type of ports: fp32 with casts, as the reference programs have them, or fp16 on
+    /// machines that do not cast (an M1 with macOS 26).
+    ///
+    /// # Errors
+    /// The machine compiles nothing.
+    pub fn port(&mut self) -> Result<DataType> {
+        if let Some(port) = self.port {
+            return Ok(port);
+        }
+        let (shape, count) = ([1, 64, 1, 64], 64 * 64);
+        let program = ProbeProgram::new()
+            .word("fp16", "fp16")
+            .word("fp32", "fp32")
+            .input("x", "fp32", &shape)
+            .op("fp16", &shape, "h", "cast(dtype = fp16, x = x)")
+            .op("fp32", &shape, "r", "cast(dtype = fp32, x = h)")
+            .output(&["r"]);
+        let attempt = self.dut.attempt(&program, &[vec![0.5; count]])?;
+        let port = if matches!(attempt, Attempt::Ran(_)) { DataType::Fp32 } else { DataType::Fp16 };
+        self.port = Some(port);
+        Ok(port)
     }
 
     /// Says why a part was not measured. Several reasons are joined by semicolons.
@@ -88,8 +125,33 @@ impl<'c, 'd> Context<'c, 'd> {
     /// Adds a finding if it is a number.
     pub fn find(&mut self, name: &str, value: f64, unit: &str, from: impl Into<String>) {
         if value.is_finite() {
-            let finding = SuiteFinding { name: name.into(), value: round(value), unit: unit.into(), from: from.into() };
-            self.result.findings.push(finding);
+            self.result.findings.push(SuiteFinding {
+                name: name.into(),
+                value: round(value),
+                predicted: None,
+                constant: None,
+                unit: unit.into(),
+                from: from.into(),
+            });
+        }
+    }
+
+    /// Adds what `draw` draws from the measured times of all rows, next to what it draws from the
+    /// predicted ones.
+    pub fn draw(&mut self, draw: fn(&[(&SuiteRow, f64)]) -> Vec<Drawn>) {
+        let of = |time: fn(&SuiteRow) -> Option<f64>| {
+            let rows: Vec<(&SuiteRow, f64)> =
+                self.result.rows.iter().filter_map(|row| Some((row, time(row)?))).collect();
+            draw(&rows)
+        };
+        let (measured, predicted) = (of(SuiteRow::ms), of(|row| row.predicted_ms.filter(|_| row.ms().is_some())));
+        for Drawn { name, value, unit, constant, from } in measured {
+            let same = predicted.iter().find(|p| p.name == name).map(|p| round(p.value));
+            self.find(name, value, unit, from);
+            if let Some(finding) = self.result.findings.last_mut().filter(|f| f.name == name) {
+                finding.predicted = same;
+                finding.constant = constant.map(String::from);
+            }
         }
     }
 
@@ -118,7 +180,8 @@ impl<'c, 'd> Context<'c, 'd> {
         Ok(ran)
     }
 
-    /// Compiles, loads, binds and times a program into a row.
+    /// Compiles a program in the spelling that the machine reads, loads, binds and times it into a
+    /// row.
     ///
     /// # Errors
     /// As [`Context::kernel`].
@@ -126,6 +189,8 @@ impl<'c, 'd> Context<'c, 'd> {
         if self.dut.is_stopped() {
             return Err(Error::Stopped);
         }
+        let spelling = self.dut.spelling()?;
+        let program = &Program { version: spelling.version, dialect: spelling.dialect, ..program.clone() };
         row.predicted_ms = self.model.as_ref().and_then(|m| Some(round(predict(program, m).ok()?.total_us / 1e3)));
         row.published = published(&row.kernel, &row.config, &self.chip);
         let mut begun = Instant::now();
@@ -134,7 +199,7 @@ impl<'c, 'd> Context<'c, 'd> {
             begun = Instant::now();
             Some(round(ms))
         };
-        let options = CompileOptions::labeled(format!("bench suite {}", self.result.name));
+        let options = CompileOptions::labeled(format!("{}", self.result.name));
         let ran = (|| {
             let artifact = self.device().compile(ProgramSource::Program(program), &options)?;
             row.compile_ms = lap();

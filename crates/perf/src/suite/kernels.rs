@@ -27,8 +27,8 @@ pub(super) struct Chain {
     pub depth: usize,
     /// int8 weights, and int8 activations between the convolutions.
     pub int8: bool,
-    /// fp32 ports with casts, as the reference programs have; else fp16.
-    pub casts: bool,
+    /// The element type of its ports; those of fp32 have casts.
+    pub port: DataType,
 }
 
 /// A program with its inputs, and what a check needs.
@@ -52,6 +52,20 @@ pub(super) enum ChainWeights {
 pub(super) enum Halves {
     Away,
     Even,
+}
+
+/// An input of this element type, as fp16.
+pub(super) fn halved(
+    b: &mut Builder,
+    name: &str,
+    port: DataType,
+    shape: &[usize],
+) -> std::result::Result<ferrane_mil::ValueId, MilError> {
+    let input = b.input(name, Type::tensor(port, shape))?;
+    match port {
+        DataType::Fp16 => Ok(input),
+        _ => b.cast(&format!("{name}16"), input, DataType::Fp16),
+    }
 }
 
 /// 1 or −1.
@@ -105,13 +119,12 @@ impl Chain {
     pub fn build(&self, rng: &mut Rng) -> Result<(Kernel, ChainWeights)> {
         let opset = if self.int8 { Opset::IOS17 } else { Opset::IOS16 };
         let mut b = Builder::new("main", opset);
-        let port = if self.casts { DataType::Fp32 } else { DataType::Fp16 };
-        let input = b.input("x", Type::tensor(port, &self.shape()))?;
-        let mut x = if self.casts { b.cast("x16", input, DataType::Fp16)? } else { input };
+        let casts = self.port == DataType::Fp32;
+        let mut x = halved(&mut b, "x", self.port, &self.shape())?;
         let (mut halves, mut codes) = (Vec::new(), Vec::new());
         for layer in 0..self.depth {
             let last = layer + 1 == self.depth;
-            let name = if last && !self.casts { "y".to_string() } else { format!("c{layer}") };
+            let name = if last && !casts { "y".to_string() } else { format!("c{layer}") };
             let w = match self.int8 {
                 true => {
                     let (id, values) = self.codes(&mut b, rng, layer)?;
@@ -130,7 +143,7 @@ impl Chain {
                 x = requantize(&mut b, layer, x)?;
             }
         }
-        let y = if self.casts { b.cast("y", x, DataType::Fp32)? } else { x };
+        let y = if casts { b.cast("y", x, DataType::Fp32)? } else { x };
         let program = b.finish(&[("y", y)])?;
         let count = self.channels * self.positions();
         let values = match self.int8 {
@@ -139,7 +152,7 @@ impl Chain {
             false => dense_values(rng, count, 1.0),
         };
         let mut inputs = Tensors::new();
-        inputs.insert("x", Tensor::from_f32(port, &self.shape(), &values)?);
+        inputs.insert("x", Tensor::from_f32(self.port, &self.shape(), &values)?);
         let taps = (self.channels * self.channels * self.depth) as f64;
         let kernel = Kernel {
             program,
@@ -247,12 +260,11 @@ fn requantize(
     b.op(op::DEQUANTIZE, &format!("d{layer}"), back)
 }
 
-/// `y = wᵀ·x` of one fp32 input `[1, inputs, 1, seq + outputs]`: columns of activations, then
-/// columns of weights. The result is `[1, outputs, 1, seq]`.
-pub(super) fn packed_product(inputs: usize, outputs: usize, seq: usize) -> Result<Program> {
+/// `y = wᵀ·x` of one input `[1, inputs, 1, seq + outputs]`: columns of activations, then columns of
+/// weights. The result is `[1, outputs, 1, seq]`.
+pub(super) fn packed_product(inputs: usize, outputs: usize, seq: usize, port: DataType) -> Result<Program> {
     let mut b = Builder::new("main", Opset::IOS16);
-    let input = b.input("x", Type::tensor(DataType::Fp32, &[1, inputs, 1, seq + outputs]))?;
-    let all = b.cast("x16", input, DataType::Fp16)?;
+    let all = halved(&mut b, "x", port, &[1, inputs, 1, seq + outputs])?;
     let size = |columns: usize| [1, inputs as i32, 1, columns as i32];
     let x = b.slice_by_size("activations", all, &[0, 0, 0, 0], &size(seq))?;
     let w = b.slice_by_size("weights", all, &[0, 0, 0, seq as i32], &size(outputs))?;
@@ -260,6 +272,6 @@ pub(super) fn packed_product(inputs: usize, outputs: usize, seq: usize) -> Resul
     let w = b.reshape("weights2", w, &[1, 1, inputs as i32, outputs as i32])?;
     let y = b.matmul("product", w, x, Transpose::from_flags(true, false))?;
     let y = b.reshape("product4", y, &[1, outputs as i32, 1, seq as i32])?;
-    let y = b.cast("y", y, DataType::Fp32)?;
+    let y = if port == DataType::Fp16 { y } else { b.cast("y", y, port)? };
     Ok(b.finish(&[("y", y)])?)
 }

@@ -146,10 +146,23 @@ pub struct SuiteFinding {
     pub name: String,
     /// The number.
     pub value: f64,
+    /// The same number drawn from the predicted times; absent if they do not predict it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<f64>,
+    /// The constant of the cost model that it depends on most (docs/cost-model.md).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant: Option<String>,
     /// Its unit; empty for ratios and counts.
     pub unit: String,
     /// How it follows from the rows.
     pub from: String,
+}
+
+impl SuiteFinding {
+    /// The measured number relative to the predicted one, less 1.
+    pub fn deviation(&self) -> Option<f64> {
+        self.predicted.map(|predicted| self.value / predicted - 1.0).filter(|d| d.is_finite())
+    }
 }
 
 /// What one benchmark measured.
@@ -225,6 +238,16 @@ impl SuiteReport {
         rows.filter(|(_, row)| row.check.as_ref().is_some_and(|c| !c.passed()))
     }
 
+    /// Findings that differ from the model's by more than this share, with the constant of the
+    /// model that each depends on most. Those without a constant are left out.
+    pub fn contradicted(&self, share: f64) -> impl Iterator<Item = (&str, &SuiteFinding)> {
+        let findings = self.results.iter().flat_map(|r| &r.findings);
+        findings.filter_map(move |f| {
+            let far = f.deviation().is_some_and(|d| d.abs() > share);
+            Some((f.constant.as_deref().filter(|_| far)?, f))
+        })
+    }
+
     /// The report as indented JSON.
     pub fn json(&self) -> String {
         // Texts, finite numbers and maps with text keys always serialize.
@@ -273,8 +296,13 @@ impl fmt::Display for SuiteResult {
                 writeln!(f, "    failed: {why}")?;
             }
         }
-        for SuiteFinding { name, value, unit, from } in &self.findings {
-            writeln!(f, "  {name}: {} {unit}{}({from})", short(*value), if unit.is_empty() { "" } else { " " })?;
+        for SuiteFinding { name, value, predicted, constant, unit, from } in &self.findings {
+            write!(f, "  {name}: {} {unit}{}({from}", short(*value), if unit.is_empty() { "" } else { " " })?;
+            match (predicted, constant) {
+                (Some(p), Some(constant)) => writeln!(f, "; predicted {}, by `{constant}`)", short(*p))?,
+                (Some(p), None) => writeln!(f, "; predicted {})", short(*p))?,
+                _ => writeln!(f, ")")?,
+            }
         }
         if let Some(why) = &self.skipped {
             writeln!(f, "  not measured: {why}")?;

@@ -1,8 +1,8 @@
 //! Single 1 × 1 convolutions and chains of them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::context::Context;
+use super::super::context::{Context, Drawn};
 use super::super::kernels::{Chain, Halves};
 use super::super::report::{SuiteCheck, SuiteRow};
 use crate::error::Result;
@@ -56,90 +56,117 @@ pub(super) fn chain(cx: &mut Context<'_, '_>, chain: &Chain) -> Result<()> {
     Ok(())
 }
 
-fn single(channels: usize, positions: usize) -> Chain {
-    Chain { channels, extents: [1, positions], depth: 1, int8: false, casts: true }
+/// A chain over one row of positions, with the ports that the machine takes.
+fn row(cx: &mut Context<'_, '_>, channels: usize, positions: usize, depth: usize) -> Result<()> {
+    let port = cx.port()?;
+    chain(cx, &Chain { channels, extents: [1, positions], depth, int8: false, port })
 }
 
 pub(super) fn inmem(cx: &mut Context<'_, '_>) -> Result<()> {
     for channels in [256, 512, 1024, 2048, 3072, 4096] {
-        chain(cx, &single(channels, 64))?;
+        row(cx, channels, 64, 1)?;
     }
-    floor(cx);
+    cx.draw(floor);
     Ok(())
 }
 
 /// The shortest evaluation of all rows: what a dispatch costs at least.
-fn floor(cx: &mut Context<'_, '_>) {
-    let least = cx.timed().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min);
-    cx.find("floor_ms", least, "ms", "the shortest median");
+fn floor(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
+    let value = rows.iter().map(|(_, ms)| *ms).fold(f64::INFINITY, f64::min);
+    let from = "the shortest median";
+    vec![Drawn { name: "floor_ms", value, unit: "ms", constant: Some("dispatch_us"), from }]
 }
 
 pub(super) fn peak(cx: &mut Context<'_, '_>) -> Result<()> {
     for (channels, depths) in [(512, &[32, 48, 64, 96, 128][..]), (256, &[64, 128, 256]), (384, &[64, 128])] {
         for depth in depths {
-            chain(cx, &Chain { depth: *depth, ..single(channels, 64) })?;
+            row(cx, channels, 64, *depth)?;
         }
     }
-    let rate = |row: &SuiteRow| row.rates.get("tflops").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-    let best = cx.result.rows.iter().map(rate).fold(0.0, f64::max);
-    cx.find("peak_tflops", best, "TFLOP/s", "the fastest chain, its dispatch included");
-    // The time of a layer by itself: the dispatch is the line's value at 0.
-    let points: Vec<(f64, f64)> =
-        cx.timed().filter(|(row, _)| row.config["channels"] == 512).map(depth_point).collect();
-    if let Some(line) = Line::fit(&points) {
-        let gflop = 2.0 * 512.0 * 512.0 * 64.0 / 1e9;
-        cx.find("slope_tflops", gflop / line.slope, "TFLOP/s", "the slope over the depths of 512 channels");
-        cx.find("dispatch_ms", line.fixed, "ms", "the same line at depth 0");
-    }
+    cx.draw(rates);
     Ok(())
 }
 
-fn depth_point((row, ms): (&SuiteRow, f64)) -> (f64, f64) {
-    (row.config["depth"].as_f64().unwrap_or(0.0), ms)
+/// The best rate, and the time of a layer by itself: the dispatch is the line's value at depth 0.
+fn rates(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
+    let rate = |(row, ms): &(&SuiteRow, f64)| row.rates.get("gflop").and_then(Value::as_f64).unwrap_or(0.0) / ms;
+    let mut drawn = vec![Drawn {
+        name: "peak_tflops",
+        value: rows.iter().map(rate).fold(0.0, f64::max),
+        unit: "TFLOP/s",
+        constant: Some("rate_tflops"),
+        from: "the fastest chain, its dispatch included",
+    }];
+    let points: Vec<(f64, f64)> =
+        rows.iter().filter(|(row, _)| row.config["channels"] == 512).map(depth_point).collect();
+    if let Some(line) = Line::fit(&points) {
+        let gflop = 2.0 * 512.0 * 512.0 * 64.0 / 1e9;
+        drawn.push(Drawn {
+            name: "slope_tflops",
+            value: gflop / line.slope,
+            unit: "TFLOP/s",
+            constant: Some("rate_tflops"),
+            from: "the slope over the depths of 512 channels",
+        });
+        let from = "the same line at depth 0";
+        drawn.push(Drawn { name: "dispatch_ms", value: line.fixed, unit: "ms", constant: Some("dispatch_us"), from });
+    }
+    drawn
+}
+
+fn depth_point((row, ms): &(&SuiteRow, f64)) -> (f64, f64) {
+    (row.config["depth"].as_f64().unwrap_or(0.0), *ms)
 }
 
 pub(super) fn sram(cx: &mut Context<'_, '_>) -> Result<()> {
     for channels in [256, 512, 1024, 2048, 3072, 4096, 5120, 6144] {
-        chain(cx, &single(channels, 64))?;
+        row(cx, channels, 64, 1)?;
     }
-    chain(cx, &single(8192, 32))?;
-    streaming(cx);
+    row(cx, 8192, 32, 1)?;
+    cx.draw(streaming);
     Ok(())
 }
 
 pub(super) fn sram_probe(cx: &mut Context<'_, '_>) -> Result<()> {
     for channels in [256, 512, 1024, 1536, 2048, 2560, 3072, 3584, 4096, 4608, 5120, 6144] {
-        chain(cx, &single(channels, 64))?;
+        row(cx, channels, 64, 1)?;
     }
-    chain(cx, &single(8192, 32))?;
-    streaming(cx);
+    row(cx, 8192, 32, 1)?;
+    cx.draw(streaming);
     Ok(())
 }
 
 /// Fits the two regimes of single convolutions: a floor, and weights that stream at a constant
 /// rate. They meet at the knee. Widths that are powers of two of 4096 and more have a regime of
 /// their own on every published machine (§4), so they are left out and compared with the line.
-fn streaming(cx: &mut Context<'_, '_>) {
+fn streaming(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
     let power = |row: &SuiteRow| row.config["channels"].as_u64().is_some_and(|n| n >= 4096 && n.is_power_of_two());
-    let megabytes = |row: &SuiteRow| row.config["channels"].as_f64().map_or(0.0, |n| 2.0 * n * n / MIB);
-    let points: Vec<(f64, f64)> =
-        cx.timed().filter(|(row, _)| !power(row)).map(|(row, ms)| (megabytes(row), ms)).collect();
-    let dips: Vec<(f64, f64)> =
-        cx.timed().filter(|(row, _)| row.config["channels"] == 4096).map(|(row, ms)| (megabytes(row), ms)).collect();
-    let Some((floor, line)) = two_regimes(&points) else {
-        return cx.skip("too few widths ran for a fit");
-    };
-    cx.find("floor_ms", floor, "ms", "the median of the widths below the knee");
-    cx.find(
-        "knee_mb",
-        (floor - line.fixed) / line.slope,
-        "MiB of weights",
-        "where the line of the widths above it meets the floor",
-    );
-    cx.find("stream_gb_s", MIB / line.slope / 1e6, "GB/s", "the slope of that line");
-    for (megabytes, ms) in dips {
-        cx.find("dip_4096", ms / line.at(megabytes), "", "the time at 4096 channels over that line");
+    let point =
+        |(row, ms): &(&SuiteRow, f64)| (row.config["channels"].as_f64().map_or(0.0, |n| 2.0 * n * n / MIB), *ms);
+    let points: Vec<(f64, f64)> = rows.iter().filter(|(row, _)| !power(row)).map(point).collect();
+    let Some((floor, line)) = two_regimes(&points) else { return Vec::new() };
+    let of = |name, value, unit, constant, from| Drawn { name, value, unit, constant: Some(constant), from };
+    let mut drawn = vec![
+        of("floor_ms", floor, "ms", "dispatch_us", "the median of the widths below the knee"),
+        of(
+            "knee_mb",
+            (floor - line.fixed) / line.slope,
+            "MiB of weights",
+            "buffer_mb",
+            "where the line of the widths above it meets the floor",
+        ),
+        of("stream_gb_s", MIB / line.slope / 1e6, "GB/s", "stream_gb_s", "the slope of that line"),
+    ];
+    for (megabytes, ms) in rows.iter().filter(|(row, _)| row.config["channels"] == 4096).map(point) {
+        let rate = megabytes * MIB / (ms - floor) / 1e6;
+        drawn.push(of("aliased_gb_s", rate, "GB/s", "alias_gb_s", "the rate of 4096 channels above the floor"));
+        let dip = Drawn {
+            constant: None,
+            ..of("dip_4096", ms / line.at(megabytes), "", "", "the time at 4096 channels over that line")
+        };
+        drawn.push(dip);
     }
+    drawn
 }
 
 /// The split of the points into a floor and a rising line that leaves the least relative error.

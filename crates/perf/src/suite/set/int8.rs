@@ -1,8 +1,8 @@
 //! Chains with int8 weights and activations next to the same chains in fp16.
 
-use serde_json::Value;
+use ferrane_mil::DataType;
 
-use super::super::context::Context;
+use super::super::context::{Context, Drawn};
 use super::super::kernels::Chain;
 use super::super::report::SuiteRow;
 use super::convolutions::chain;
@@ -12,7 +12,7 @@ use crate::error::Result;
 fn both(cx: &mut Context<'_, '_>, channels: usize, extents: [usize; 2], depth: usize) -> Result<()> {
     let before = cx.result.rows.len();
     for int8 in [false, true] {
-        chain(cx, &Chain { channels, extents, depth, int8, casts: false })?;
+        chain(cx, &Chain { channels, extents, depth, int8, port: DataType::Fp16 })?;
     }
     let rows = &cx.result.rows[before..];
     let times: Vec<f64> = rows.iter().filter_map(SuiteRow::ms).collect();
@@ -27,13 +27,17 @@ fn both(cx: &mut Context<'_, '_>, channels: usize, extents: [usize; 2], depth: u
     Ok(())
 }
 
-/// The rounding rule that the results of int8 chains follow.
+/// The largest ratio of the times of a pair.
+fn gain(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
+    let pairs = rows.windows(2).filter(|pair| pair[0].0.kernel == "conv" && pair[1].0.config == pair[0].0.config);
+    let value = pairs.map(|pair| pair[0].1 / pair[1].1).fold(f64::NAN, f64::max);
+    let from = "the largest ratio of fp16 time to int8 time";
+    vec![Drawn { name: "best_gain", value, unit: "", constant: Some("int8_gain"), from }]
+}
+
+/// The largest gain, and the rounding rule that the results of int8 chains follow.
 fn rule(cx: &mut Context<'_, '_>) {
-    let gains = cx.result.rows.iter().filter_map(|row| row.rates.get("gain").and_then(Value::as_f64));
-    let best = gains.fold(0.0, f64::max);
-    if best > 0.0 {
-        cx.find("best_gain", best, "", "the largest ratio of fp16 time to int8 time");
-    }
+    cx.draw(gain);
     for (name, rule) in [("halves_away_error", "away"), ("halves_even_error", "even")] {
         let checks = cx.result.rows.iter().filter_map(|row| row.check.as_ref());
         let error = checks.filter(|c| c.reference.contains(rule)).map(|c| c.error).fold(f64::NAN, f64::max);

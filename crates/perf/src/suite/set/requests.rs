@@ -77,7 +77,7 @@ pub(super) fn in_flight(cx: &mut Context<'_, '_>) -> Result<()> {
 }
 
 fn small(channels: usize, positions: usize) -> Chain {
-    Chain { channels, extents: [1, positions], depth: 1, int8: false, casts: false }
+    Chain { channels, extents: [1, positions], depth: 1, int8: false, port: DataType::Fp16 }
 }
 
 /// A surface for a port of the first procedure.

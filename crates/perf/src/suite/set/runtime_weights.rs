@@ -1,49 +1,54 @@
 //! Weights that are inputs: what a product costs, and what rewriting its weights adds.
 
 use ferrane_device::{Tensor, Tensors};
-use ferrane_mil::{Builder, DataType, Opset, Transpose, Type};
+use ferrane_mil::{Builder, DataType, Opset, Transpose};
 use serde_json::json;
 
 use super::super::context::{Context, Ran};
-use super::super::kernels::{Kernel, dense_values, keeping, packed_product};
+use super::super::kernels::{Kernel, dense_values, halved, keeping, packed_product};
 use super::super::report::SuiteRow;
 use crate::error::Result;
 
 /// The relative error of one product whose operands are rounded to fp16 and whose sums are too.
 const TOLERANCE: f64 = 2e-3;
 
+/// Bytes of an element of a port.
+fn width(port: DataType) -> f64 {
+    port.bytes().unwrap_or(0) as f64
+}
+
 /// A packed product with random operands: columns of activations, then columns of weights.
 fn packed(cx: &mut Context<'_, '_>, inputs: usize, outputs: usize, seq: usize) -> Result<Kernel> {
-    let shape = [1, inputs, 1, seq + outputs];
+    let (port, shape) = (cx.port()?, [1, inputs, 1, seq + outputs]);
     let values = dense_values(&mut cx.rng, inputs * (seq + outputs), keeping(inputs));
     let mut tensors = Tensors::new();
-    tensors.insert("x", Tensor::from_f32(DataType::Fp32, &shape, &values)?);
+    tensors.insert("x", Tensor::from_f32(port, &shape, &values)?);
     let (taps, seq_count) = ((inputs * outputs) as f64, seq as f64);
     Ok(Kernel {
-        program: packed_product(inputs, outputs, seq)?,
+        program: packed_product(inputs, outputs, seq, port)?,
         inputs: tensors,
         flops: 2.0 * taps * seq_count,
-        weights: 4.0 * taps,
+        weights: width(port) * taps,
     })
 }
 
-/// A product whose weights are an input of their own, `[1, 1, dim, dim]` in fp32.
+/// A product whose weights are an input of their own, `[1, 1, dim, dim]`.
 fn dual(cx: &mut Context<'_, '_>, dim: usize, seq: usize) -> Result<Kernel> {
-    let mut b = Builder::new("main", Opset::IOS17);
-    let x = b.input("x", Type::tensor(DataType::Fp32, &[1, 1, seq, dim]))?;
-    let w = b.input("weights", Type::tensor(DataType::Fp32, &[1, 1, dim, dim]))?;
-    let x16 = b.cast("x16", x, DataType::Fp16)?;
-    let w16 = b.cast("w16", w, DataType::Fp16)?;
-    let y16 = b.matmul("y16", x16, w16, Transpose::from_flags(false, false))?;
-    let y = b.cast("y", y16, DataType::Fp32)?;
+    let port = cx.port()?;
+    let mut b = Builder::new("main", Opset::IOS16);
+    let (activations, weights) = ([1, 1, seq, dim], [1, 1, dim, dim]);
+    let x = halved(&mut b, "x", port, &activations)?;
+    let w = halved(&mut b, "weights", port, &weights)?;
+    let y = b.matmul("product", x, w, Transpose::from_flags(false, false))?;
+    let y = if port == DataType::Fp16 { y } else { b.cast("y", y, port)? };
     let program = b.finish(&[("y", y)])?;
     let mut inputs = Tensors::new();
     let values = dense_values(&mut cx.rng, seq * dim, 1.0);
-    inputs.insert("x", Tensor::from_f32(DataType::Fp32, &[1, 1, seq, dim], &values)?);
+    inputs.insert("x", Tensor::from_f32(port, &activations, &values)?);
     let values = dense_values(&mut cx.rng, dim * dim, keeping(dim));
-    inputs.insert("weights", Tensor::from_f32(DataType::Fp32, &[1, 1, dim, dim], &values)?);
+    inputs.insert("weights", Tensor::from_f32(port, &weights, &values)?);
     let taps = (dim * dim) as f64;
-    Ok(Kernel { program, inputs, flops: 2.0 * taps * seq as f64, weights: 4.0 * taps })
+    Ok(Kernel { program, inputs, flops: 2.0 * taps * seq as f64, weights: width(port) * taps })
 }
 
 /// Adds a row in which `port` is rewritten before each evaluation; returns what that adds, in

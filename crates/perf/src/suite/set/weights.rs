@@ -146,11 +146,12 @@ pub(super) fn patch(cx: &mut Context<'_, '_>) -> Result<()> {
         let config = [("way", json!("weight file, unload and load")), ("effective", json!(changes))];
         cx.result.rows.push(SuiteRow::new("weight-patch", &config));
     }
-    let (program, [width, seq]) = (packed_product(64, 64, 64)?, [128usize, 64]);
+    let port = cx.port()?;
+    let (program, [width, seq]) = (packed_product(64, 64, 64, port)?, [128usize, 64]);
     let mut values = dense_values(&mut cx.rng, 64 * width, 1.0);
     let input = |values: &[f32]| -> Result<Tensors> {
         let mut inputs = Tensors::new();
-        inputs.insert("x", Tensor::from_f32(DataType::Fp32, &[1, 64, 1, width], values)?);
+        inputs.insert("x", Tensor::from_f32(port, &[1, 64, 1, width], values)?);
         Ok(inputs)
     };
     let kernel = Kernel { program, inputs: input(&values)?, flops: 2.0 * 64.0 * 64.0 * 64.0, weights: 0.0 };
@@ -180,8 +181,8 @@ pub(super) fn patch(cx: &mut Context<'_, '_>) -> Result<()> {
 const RELOADS: usize = 20;
 
 pub(super) fn reload(cx: &mut Context<'_, '_>) -> Result<()> {
-    let (kernel, _) =
-        Chain { channels: 64, extents: [1, 32], depth: 1, int8: false, casts: true }.build(&mut cx.rng)?;
+    let port = cx.port()?;
+    let (kernel, _) = Chain { channels: 64, extents: [1, 32], depth: 1, int8: false, port }.build(&mut cx.rng)?;
     let row = SuiteRow::new("weight-reload", &[("channels", json!(64)), ("positions", json!(32))]);
     let Some(ran) = cx.kernel(row, &kernel)? else { return Ok(()) };
     let timed = |call: &mut dyn FnMut() -> ferrane_device::Result<()>| -> Result<f64> {

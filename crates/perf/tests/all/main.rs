@@ -1,0 +1,3 @@
+//! Tests of the measurements on emulated machines.
+
+mod suite;
