@@ -1,6 +1,6 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
-mod suite;
+pub(crate) mod suite;
 
 use std::fmt::{self, Display};
 use std::num::NonZeroUsize;

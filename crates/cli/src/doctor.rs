@@ -3,6 +3,7 @@
 //! Each probe runs in a child process, which is this command again with `--here`; the child writes
 //! a report of one answer.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +13,11 @@ use ferrane::probe::{
     select_probes,
 };
 
-use crate::args::Doctor;
+use ferrane_perf::submission::check_submission;
+use ferrane_perf::suite::SuiteReport;
+
+use crate::args::{BenchSuite, Doctor};
+use crate::bench::suite;
 use crate::error::{Error, Result};
 use crate::{files, out};
 
@@ -21,10 +26,15 @@ pub fn run(args: Doctor) -> Result<()> {
     if args.list {
         return list();
     }
+    if let Some(file) = &args.submit_check {
+        return submit_check(file, args.json.as_deref());
+    }
     let probes = select_probes(&args.probes).map_err(unknown)?;
+    let benchmarks = if args.bench.is_empty() { Vec::new() } else { suite::selected(&args.bench)? };
     let stop = files::stop_on_ctrl_c("probe")?;
     let device = ferrane::open(&args.device)?;
-    let profile = device.profile().subject.name.clone();
+    let subject = device.profile().subject.clone();
+    let profile = subject.name.clone();
     let engine = device.name().starts_with("ane");
     let mut report = DoctorReport::new(device.name(), profile, describe_computer(engine));
     // The probes run in children: nothing stays loaded in this process.
@@ -59,6 +69,23 @@ pub fn run(args: Doctor) -> Result<()> {
             files::replace(file, format!("{}\n", report.json()).as_bytes())?;
         }
     }
+    let mut suite = None;
+    for (i, benchmark) in benchmarks.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let measured = suite::isolated(&suite_args(&args), (i + 1, benchmarks.len()), benchmark, &stop)?;
+        if !quiet {
+            out::print(format_args!("\n{measured}"))?;
+        }
+        let all = suite.get_or_insert_with(|| SuiteReport::of(&report.device, &subject));
+        all.results.push(measured);
+        all.stopped = stop.load(Ordering::Relaxed);
+        report.benchmarks = serde_json::to_value(all).ok();
+        if let Some(file) = args.json.as_deref().filter(|_| !quiet) {
+            files::replace(file, format!("{}\n", report.json()).as_bytes())?;
+        }
+    }
     report.stopped = stop.load(Ordering::Relaxed);
     match args.json.as_deref() {
         Some(_) if quiet => out::line(report.json()),
@@ -69,6 +96,25 @@ pub fn run(args: Doctor) -> Result<()> {
         }
         None => out::line(format_args!("\n{}", report.totals())),
     }
+}
+
+/// The options of the suite for benchmarks of the doctor.
+fn suite_args(args: &Doctor) -> BenchSuite {
+    let timeout = args.timeout.max(600);
+    BenchSuite { device: args.device.clone(), timeout, seed: 1, ..BenchSuite::default() }
+}
+
+/// Says whether a report is fit to be sent.
+fn submit_check(file: &Path, json: Option<&Path>) -> Result<()> {
+    let text = files::read_text(file)?;
+    let found = check_submission(&String::from_utf8_lossy(&text))
+        .map_err(|e| files::failed(file, format_args!("no report of `ferrane doctor`: {e}")))?;
+    match json {
+        None => out::print(&found)?,
+        Some(path) if files::is_stdin(path) => out::json(&found)?,
+        Some(path) => files::replace(path, format!("{}\n", serde_json::to_string_pretty(&found)?).as_bytes())?,
+    }
+    if found.is_fit() { Ok(()) } else { Err(Error::new("the report is not fit to be sent")) }
 }
 
 /// The device with one more option.

@@ -10,6 +10,7 @@
 //! - [`program`]: any program, stage by stage and step by step
 //! - [`dispatch`]: what an evaluation costs besides its arithmetic
 //! - [`suite`]: the measurements of the reference work, next to published and predicted values
+//! - [`submission`]: whether a report of `ferrane doctor` is fit to be sent
 //!
 //! ```
 //! use ferrane_perf::{Repeats, Unit, measure};
@@ -48,6 +49,7 @@ mod plot;
 pub mod program;
 mod spread;
 pub mod step;
+pub mod submission;
 pub mod suite;
 
 pub use computer::Computer;

@@ -4,6 +4,7 @@ use ferrane_machine::profile::{REPORT_FORMAT, REPORT_VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::private::{redact, redact_value};
 use crate::probe::Probe;
 
 /// How a claim compares with a measured value.
@@ -104,6 +105,9 @@ pub struct DoctorReport {
     pub stopped: bool,
     /// The answers, in the order in which the probes ran.
     pub probes: Vec<Answer>,
+    /// The report of the benchmark suite (docs/benchmarks.md), if it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub benchmarks: Option<Value>,
 }
 
 /// Totals over the answers of a report.
@@ -134,11 +138,14 @@ impl DoctorReport {
             compiles: 0,
             stopped: false,
             probes: Vec::new(),
+            benchmarks: None,
         }
     }
 
-    /// Appends the answer of a probe.
-    pub fn add(&mut self, answer: Answer) {
+    /// Appends the answer of a probe, without the user names that paths in its messages may hold.
+    pub fn add(&mut self, mut answer: Answer) {
+        answer.raw.values_mut().for_each(redact_value);
+        answer.open = answer.open.map(|text| redact(&text));
         self.compiles += answer.compiles;
         self.probes.push(answer);
     }

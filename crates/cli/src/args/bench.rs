@@ -260,7 +260,7 @@ pub struct BenchDispatch {
 }
 
 /// `ferrane bench suite`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_help = "\
 Each row shows the median on this command's clock (`ms`), on the device's own clock if it has one (`device`), the prediction of the
 cost model for the device's machine, and published times of the nearest machine. Data is random and dense; results are compared with

@@ -15,6 +15,8 @@ Examples:
   ferrane doctor                                    the engine where there is one, else the emulator
   ferrane doctor --json report.json                 and the report, to be sent or used as a machine
   ferrane doctor --probes concat,port-order,W1      probes, or experiments of pull request 40 of the reference work
+  ferrane doctor --probes all --bench all --json report.json     everything, for a report to be sent
+  ferrane doctor --submit-check report.json         is it complete, is anything in it private?
   ferrane doctor --list                             all probes
   ferrane doctor --device 'emulator?machine=m1-macos26-inmem' --probes all
   ferrane check --machine report.json model.mil      programs against what was measured
@@ -30,6 +32,14 @@ pub struct Doctor {
     /// Names of probes or experiments, or `all` [default: all but the risky ones].
     #[arg(long, value_name = "LIST|all", value_delimiter = ',')]
     pub probes: Vec<String>,
+    /// Benchmarks to run after the probes, or `all`: those of `ferrane bench suite`, into the same
+    /// report.
+    #[arg(long, value_name = "LIST|all", value_delimiter = ',')]
+    pub bench: Vec<String>,
+    /// Examine a report instead: what it lacks, what in it looks private, which claims and which
+    /// constants of the cost model it confirms or contradicts.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["probes", "bench", "list", "here"])]
+    pub submit_check: Option<PathBuf>,
     /// List the probes with their questions and exit.
     #[arg(long, conflicts_with_all = ["json", "probes"])]
     pub list: bool,

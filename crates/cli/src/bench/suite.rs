@@ -22,8 +22,7 @@ pub fn run(args: &BenchSuite) -> Result<()> {
     if args.list {
         return list(args.json);
     }
-    let unknown = |error| Error::new(format!("{error}\n  `ferrane bench suite --list` lists them"));
-    let benchmarks = select_benchmarks(&args.names).map_err(unknown)?;
+    let benchmarks = selected(&args.names)?;
     let options = options(args)?;
     let stop = files::stop_on_ctrl_c("benchmark")?;
     let device = ferrane::open(&args.device)?;
@@ -38,14 +37,9 @@ pub fn run(args: &BenchSuite) -> Result<()> {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        if !args.here {
-            out::note(format_args!("[{}/{}] {}: {}", i + 1, benchmarks.len(), benchmark.name, benchmark.question));
-        }
         let result = match args.here {
             true => here(args, benchmark, &options, &stop)?,
-            false => {
-                measure_isolated(&mut child(args, benchmark)?, benchmark, Duration::from_secs(args.timeout), &stop)
-            }
+            false => isolated(args, (i + 1, benchmarks.len()), benchmark, &stop)?,
         };
         if !args.json {
             out::print(format_args!("{result}\n"))?;
@@ -58,7 +52,7 @@ pub fn run(args: &BenchSuite) -> Result<()> {
         }
     }
     if args.json {
-        out::line(report.json())?;
+        out::json(&report)?;
     } else if let Some(file) = &args.out {
         out::line(format_args!("the report is in {}", file.display()))?;
     }
@@ -72,6 +66,24 @@ pub fn run(args: &BenchSuite) -> Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Runs benchmark `i` of `n` in a child process.
+pub fn isolated(
+    args: &BenchSuite,
+    (i, n): (usize, usize),
+    benchmark: &Benchmark,
+    stop: &AtomicBool,
+) -> Result<SuiteResult> {
+    out::note(format_args!("[{i}/{n}] {}: {}", benchmark.name, benchmark.question));
+    Ok(measure_isolated(&mut child(args, benchmark)?, benchmark, Duration::from_secs(args.timeout), stop))
+}
+
+/// The benchmarks of these names; `all` or none are all of them.
+pub fn selected(names: &[String]) -> Result<Vec<&'static Benchmark>> {
+    let names = if names.iter().any(|name| name == "all") { &[] } else { names };
+    let unknown = |error| Error::new(format!("{error}\n  `ferrane bench suite --list` lists them"));
+    select_benchmarks(names).map_err(unknown)
 }
 
 fn options(args: &BenchSuite) -> Result<SuiteOptions> {

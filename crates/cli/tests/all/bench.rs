@@ -261,3 +261,70 @@ fn generation_is_held_against_the_rate_of_memory() {
     place.run("bench llm stories260k --batch 1").refused(1, &["--batch 1", "give 2 to 16"]);
     place.run("bench llm stories260k --machine m0").refused(1, &["--machine", "m0"]);
 }
+
+#[test]
+fn the_suite_lists_measures_and_keeps_its_report() {
+    let place = Place::new();
+    let listed = place.run("bench suite --list").ok().out;
+    for words in ["sram-probe", "inmem_bench (§2)", "Where do weights leave the chip"] {
+        assert!(listed.contains(words), "{words} in {listed}");
+    }
+    place.run("bench suite inmen").refused(1, &["no benchmark `inmen`", "did you mean `inmem`?", "--list"]);
+    place.run("bench suite --most-gflop 0").refused(1, &["--most-gflop must be a positive number"]);
+    place.run("bench suite --repeat 0").refused(1, &["--repeat 0"]);
+    let device = "--device emulator?machine=m4-max&pace=on";
+    let line = format!("bench suite inmem sdpa-masks {device} --most-gflop 0.05 --repeat 3 --out suite.json");
+    let outcome = place.run(&line).ok();
+    for words in ["conv channels 256, positions 64, depth 1", "published", "floor_ms", "by `dispatch_us`", "suite.json"]
+    {
+        assert!(outcome.out.contains(words), "{words} in {}", outcome.out);
+    }
+    assert!(outcome.err.contains("[2/2] sdpa-masks"), "{}", outcome.err);
+    let report: Value = serde_json::from_slice(&place.read("suite.json")).unwrap();
+    assert_eq!((&report["format"], &report["chip"]), (&"ferrane-bench-suite".into(), &"m4-max".into()));
+    let row = &report["results"][0]["rows"][0];
+    spread(&row["evaluation"], "ms", 3);
+    assert_eq!(row["device"]["median_ms"], row["predicted_ms"]);
+    assert!(row["check"]["error"].as_f64().unwrap() < 1e-3, "{row}");
+    assert!(row["published"][0]["source"].is_string(), "{row}");
+    // A result that is wrong makes the command fail.
+    let faulty = place
+        .shell("\"$FERRANE\" bench suite causal-attention --repeat 1 --device 'emulator?faults=evaluate:from 1=nan'");
+    assert_eq!(faulty.code, Some(1), "{}", faulty.out);
+    assert!(faulty.out.contains("WRONG") && faulty.err.contains("the first in `causal-attention`"), "{}", faulty.err);
+}
+
+#[test]
+fn a_report_of_the_doctor_has_the_benchmarks_and_is_examined() {
+    let place = Place::new();
+    let device = "--device emulator?machine=m4-max&pace=on";
+    place.run(&format!("doctor {device} --probes concat --bench chaining --json report.json")).ok();
+    let report: Value = serde_json::from_slice(&place.read("report.json")).unwrap();
+    assert_eq!(report["benchmarks"]["results"][0]["name"], "chaining", "{report}");
+    // It is still a machine.
+    place.run("machine show report.json").ok();
+    let shown = place.run("doctor --submit-check report.json");
+    for words in ["m4-max-macos15-inmem", "ferrane doctor --probes", "--bench inmem,", "confirms"] {
+        assert!(shown.out.contains(words), "{words} in {}", shown.out);
+    }
+    assert_eq!(shown.code, Some(1));
+    assert!(shown.err.contains("not fit to be sent"), "{}", shown.err);
+    place.run("doctor --bench inmen").refused(1, &["did you mean `inmem`?"]);
+    place.write("other.json", "{}");
+    place.run("doctor --submit-check other.json").refused(1, &["other.json", "no report of `ferrane doctor`"]);
+}
+
+#[test]
+fn a_proof_says_what_speaks_for_an_engine() {
+    let place = Place::new();
+    place.write("p.mil", PROGRAM);
+    let device = "--device emulator?machine=m4&pace=on&numerics=hardware";
+    let shown = place.run(&format!("run p.mil --input x=random:1 --input scale=random:2 --proof {device}")).ok().out;
+    for words in ["written", "follows-inputs", "cannot show", "the device reports 0.0", "no Neural Engine"] {
+        assert!(shown.contains(words), "{words} in {shown}");
+    }
+    let found = one(&place, &format!("run p.mil --input x=random:1 --input scale=random:2 --proof --json {device}"));
+    assert_eq!(found["on_engine"], false);
+    assert_eq!(found["evidence"].as_array().unwrap().len(), 7, "{found}");
+    place.run("run p.mil --proof --audit").refused(2, &["--proof", "--audit"]);
+}

@@ -35,6 +35,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("machine show", "machine show m4 max_axis".into()),
         ("machine claims", "machine claims op.concat".into()),
         ("bench step", format!("bench step {tiny_step}")),
+        ("bench suite", "bench suite sdpa-masks --repeat 2".into()),
         ("bench gemm", "bench gemm --shape 2x2x2 --type fp32 --repeat 1".into()),
         ("bench llm", "bench llm stories260k --prompt 2 --tokens 1".into()),
         ("bench program", "bench program add.mil --repeat 1".into()),

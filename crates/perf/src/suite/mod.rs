@@ -48,7 +48,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use ferrane_device::Device;
 use ferrane_diag::nearest;
+use ferrane_machine::Subject;
 use ferrane_probe::{DeviceUnderTest, run_isolated};
 
 pub use context::SuiteOptions;
@@ -132,13 +134,17 @@ pub fn measure_isolated(
 
 impl SuiteReport {
     /// A report without results for a device.
-    pub fn new(device: &ferrane_device::Device) -> SuiteReport {
-        let subject = &device.profile().subject;
+    pub fn new(device: &Device) -> SuiteReport {
+        SuiteReport::of(&device.name(), &device.profile().subject)
+    }
+
+    /// A report without results for the device of this name and machine.
+    pub fn of(device: &str, subject: &Subject) -> SuiteReport {
         SuiteReport {
             format: SUITE_FORMAT.into(),
             version: SUITE_VERSION,
             ferrane: env!("CARGO_PKG_VERSION").into(),
-            device: device.name(),
+            device: device.into(),
             profile: subject.name.clone(),
             chip: subject.chip.clone(),
             computer: serde_json::to_value(Computer::detect()).unwrap_or_default(),
