@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ferrane::mil::classifier::Label;
+use ferrane::proof::prove;
 use ferrane::tensor_io::{self, Fit, Format, TensorSource, write_folder};
-use ferrane::{Device, Model, ModelError, Numerics, Returned, Tensor, TensorSummary, Tensors};
+use ferrane::{Call, Device, Model, ModelError, Numerics, Returned, Tensor, TensorSummary, Tensors};
 use serde_json::{Value, json};
 
 use crate::args::{OutputFormat, Run};
@@ -36,6 +37,9 @@ pub fn run(args: Run) -> Result<()> {
     if args.audit {
         return audit::run(&args, device.profile(), &model, &call);
     }
+    if args.proof {
+        return proof(&args, &device, &model, &call);
+    }
     let Returned { outputs, states, stats } = device.call(model.program(), call)?;
     for note in device.notes() {
         out::note(format_args!("note: {note}"));
@@ -44,6 +48,19 @@ pub fn run(args: Run) -> Result<()> {
     let function = &model.function().name;
     let ran = Ran { function, device: &device.name(), outputs: &outputs, wall: stats.wall };
     show(&args, &ran, Some(&model))
+}
+
+/// Evidence that an engine ran the program. Fails if something speaks against the engine.
+fn proof(args: &Run, device: &Device, model: &Model, call: &Call) -> Result<()> {
+    let found = prove(device, model.program(), call)?;
+    match args.json {
+        true => out::json(&found)?,
+        false => out::print(&found)?,
+    }
+    if found.on_engine && !found.is_consistent() {
+        return Err(Error::new("something speaks against the engine having run it"));
+    }
+    Ok(())
 }
 
 impl From<OutputFormat> for Format {

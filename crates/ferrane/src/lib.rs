@@ -70,6 +70,7 @@ mod compare;
 mod compiled;
 pub mod model;
 mod open;
+pub mod proof;
 
 pub use audited::put_errors;
 pub use compare::{CompareError, OutputDistance, compare};

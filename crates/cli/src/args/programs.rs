@@ -210,6 +210,7 @@ Examples:
   ferrane run model.mil --input x=random:1 --numerics hardware --machine m1
   ferrane run model.mil --input x=random:1 --audit --machine m1 --html audit.html
   ferrane run model.mil --input x=random:1 --audit --network report.html
+  ferrane run model.mlpackage --input x=random:1 --proof --device ane     did the engine run it?
   ferrane run model.hwx --input image=random:1 --numerics hardware
 
 A compiled program (.hwx) of H13 (M1), H16 (M4) or H17 (M5) runs on the emulator only, from its registers, weights and tables. Inputs
@@ -270,6 +271,10 @@ pub struct Run {
     /// the numbers, and why.
     #[arg(long, conflicts_with_all = ["output", "numerics"])]
     pub audit: bool,
+    /// Collect evidence that a Neural Engine ran the program: outputs that were overwritten before,
+    /// other inputs, repeated bits, the engine's arithmetic, times. Each says what it cannot show.
+    #[arg(long, conflicts_with_all = ["audit", "output"])]
+    pub proof: bool,
     /// Write the report of --audit as a page with plots.
     #[arg(long, value_name = "OUT.html", requires = "audit")]
     pub html: Option<PathBuf>,
