@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     the_engine_is_examined_and_its_classes_are_dumped();
     programs_are_compiled_to_files();
     evaluations_are_timed();
+    the_suite_runs_on_the_engine();
     ExitCode::SUCCESS
 }
 
@@ -186,4 +187,25 @@ fn evaluations_are_timed() {
     }
     let steps = fake(&place, "bench program relu.mil --device ane --repeat 5 --steps");
     steps.refused(1, &["--steps shows the emulator's steps"]);
+}
+
+/// Every benchmark, each in a process of its own, with small configurations.
+#[cfg(not(target_vendor = "apple"))]
+fn the_suite_runs_on_the_engine() {
+    let place = Place::new();
+    let shown = fake(&place, "bench suite --device ane --most-gflop 0.1 --repeat 2 --out suite.json").ok();
+    assert!(!shown.out.contains("WRONG") && !shown.out.contains("failed:"), "{}", shown.out);
+    let report: serde_json::Value = serde_json::from_slice(&place.read("suite.json")).unwrap();
+    let rows = |name: &str| -> Vec<serde_json::Value> {
+        let results = report["results"].as_array().unwrap();
+        results.iter().find(|r| r["name"] == name).unwrap()["rows"].as_array().unwrap().clone()
+    };
+    // As opened and four ways, five shapes each.
+    let paths = rows("paths");
+    assert_eq!(paths.len(), 25);
+    for way in ["standard", "realtime", "process-request", "direct"] {
+        assert_eq!(paths.iter().filter(|row| row["config"]["path"] == way).count(), 5, "{way}");
+    }
+    assert!(paths.iter().all(|row| row["evaluation"]["median_ms"].as_f64().is_some_and(|ms| ms > 0.0)), "{paths:?}");
+    assert_eq!((rows("qos").len(), rows("in-flight").len()), (7, 8));
 }

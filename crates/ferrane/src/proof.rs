@@ -38,15 +38,15 @@ const EVALUATIONS: usize = 20;
 /// How far a time may be from the model's and still agree with it, as a factor.
 const FACTOR: f64 = 2.0;
 
-/// One observation.
+/// An observation, with what follows from it and what does not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// Its name: `device`, `written`, `follows-inputs`, `repeatable`, `arithmetic`, `time`, `clock`.
+    /// `device`, `written`, `repeatable`, `follows-inputs`, `arithmetic`, `time` or `clock`.
     pub name: &'static str,
     /// True if the observation is what an engine would give, false if it is not, `None` if it could
     /// not be made.
     pub holds: Option<bool>,
-    /// What was observed.
+    /// What was observed, with numbers.
     pub observed: String,
     /// What it shows if it holds.
     pub shows: &'static str,
@@ -61,7 +61,7 @@ pub struct Proof {
     pub device: String,
     /// True if the device reaches an engine through Apple's framework.
     pub on_engine: bool,
-    /// The observations.
+    /// The observations, in the order in which they were made.
     pub evidence: Vec<Evidence>,
 }
 

@@ -28,11 +28,11 @@ const DEVIATION: f64 = 0.15;
 /// A constant of the cost model that a measurement contradicts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContradictedConstant {
-    /// Its name (docs/cost-model.md).
+    /// The constant, as docs/cost-model.md names it.
     pub constant: String,
     /// The finding that depends on it.
     pub finding: String,
-    /// The measured number.
+    /// The finding's number, in its unit.
     pub measured: f64,
     /// The same number as the model has it.
     pub predicted: f64,

@@ -42,17 +42,17 @@ pub fn run_isolated(command: &mut Command, limit: Duration, stop: &AtomicBool) -
 /// What a child wrote, and how it ended.
 #[derive(Clone, Debug)]
 pub struct IsolatedRun {
-    /// Its standard output.
+    /// Its standard output, with invalid UTF-8 replaced.
     pub out: String,
-    /// Its standard error.
+    /// Its standard error, likewise.
     pub err: String,
     /// Its status, or why it has none.
     pub how: Result<ExitStatus, String>,
 }
 
 impl IsolatedRun {
-    /// Why a child without a result has none: how it ended, and the last line of its standard error.
-    /// `what` names what it ran.
+    /// Why a child without a result has none: how it ended, and the last line of its standard
+    /// error. `what` names what it ran.
     pub fn failure(&self, what: &str) -> String {
         let last = self.err.lines().rfind(|l| !l.trim().is_empty()).map_or_else(String::new, |l| format!(": {l}"));
         match &self.how {

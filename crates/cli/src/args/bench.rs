@@ -274,7 +274,7 @@ Examples:
   ferrane bench suite --device ane --out m4.json                 all of them, for minutes
   ferrane bench suite --most-gflop 1 --json                      small configurations only")]
 pub struct BenchSuite {
-    /// Benchmarks [default: all].
+    /// Names of benchmarks, as --list shows them [default: all].
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// List the benchmarks with their questions.

@@ -33,8 +33,8 @@ pub fn run(args: &Run, spec: &str, file: &[u8], sources: &[(String, TensorSource
     if !is_emulator(spec) {
         return Err(Error::new("a compiled program is run by the emulator only; leave --device out"));
     }
-    if args.audit || !args.states.is_empty() {
-        return Err(Error::new("a compiled program has no ops and no states; leave out --audit and --state"));
+    if args.audit || args.proof || !args.states.is_empty() {
+        return Err(Error::new("a compiled program has no ops and no states; leave out --audit, --proof and --state"));
     }
     if !args.shapes.is_empty() || args.resize || args.output_format == OutputFormat::Png {
         return Err(Error::new(

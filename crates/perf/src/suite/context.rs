@@ -11,7 +11,7 @@ use ferrane_machine::cost::{CostModel, predict};
 use ferrane_mil::{DataType, Program};
 use ferrane_probe::{Answer, Attempt, DeviceUnderTest, Probe, ProbeProgram, all_probes, examine};
 
-use super::kernels::Kernel;
+use super::kernels::{Chain, Kernel};
 use super::published::published;
 use super::report::{SuiteCheck, SuiteFinding, SuiteResult, SuiteRow, SuiteTimes};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// The first output.
+    /// The output that the program names first.
     pub fn output(&self) -> Result<Tensor> {
         let outputs = self.bound.outputs()?;
         let (_, first) = outputs.iter().next().ok_or_else(|| Error::WrongResult("a program without outputs".into()))?;
@@ -272,8 +272,11 @@ impl<'c, 'd> Context<'c, 'd> {
         Ok(answer)
     }
 
-    /// Adds a row whose times a probe measured: its object of least, median and most milliseconds.
-    pub fn probed(&mut self, mut row: SuiteRow, times: &serde_json::Value) {
+    /// Adds a row whose times a probe measured of a program like `chain`: its object of least,
+    /// median and most milliseconds.
+    pub fn probed(&mut self, mut row: SuiteRow, times: &serde_json::Value, chain: &Chain) {
+        let predicted = self.model.as_ref().and_then(|model| Some(model.cost(chain.demands()?).total_us / 1e3));
+        row.predicted_ms = predicted.map(round);
         let of = |key: &str| times.get(key).and_then(serde_json::Value::as_f64);
         if let (Some(median_ms), Some(lowest_ms), Some(highest_ms)) = (of("median"), of("least"), of("most")) {
             let repeats = times.get("repeats").and_then(serde_json::Value::as_u64).unwrap_or(1) as usize;

@@ -6,6 +6,7 @@
 use ferrane_device::{Tensor, Tensors};
 use ferrane_host::f16;
 use ferrane_host::random::Rng;
+use ferrane_machine::cost::{Demand, OpDemand};
 use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Opset, Program, Transpose, Type, op};
 
 use crate::error::Result;
@@ -22,7 +23,7 @@ const WEIGHT_SCALE: f32 = 1.0 / 1024.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
     pub channels: usize,
-    /// Height and width.
+    /// Height and width of the image, in positions.
     pub extents: [usize; 2],
     pub depth: usize,
     /// int8 weights, and int8 activations between the convolutions.
@@ -225,6 +226,14 @@ impl Chain {
     pub fn column(&self, output: &Tensor, position: usize) -> Vec<f32> {
         let y = output.to_f32();
         (0..self.channels).map(|c| y.get(c * self.positions() + position).copied().unwrap_or(f32::NAN)).collect()
+    }
+
+    /// Its demands, for the cost model; `None` if they overflow.
+    pub fn demands(&self) -> Option<Vec<OpDemand>> {
+        let (channels, positions) = (self.channels as u64, self.positions() as u64);
+        let demand = Demand::conv(channels, channels, positions, false)?;
+        let item = |i: usize| OpDemand { name: format!("c{i}"), op: op::CONV.into(), demand: Some(demand) };
+        Some((0..self.depth).map(item).collect())
     }
 
     /// The relative error that rounding to fp16 after each layer explains, four times over: each

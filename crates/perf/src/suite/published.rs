@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A published value.
+/// A value that someone published, with its chip and source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishedValue {
     /// The chip that it was measured on.
@@ -14,7 +14,7 @@ pub struct PublishedValue {
     pub metric: String,
     /// The value, in the unit that the metric names.
     pub value: f64,
-    /// The publication.
+    /// Where it is published: a repository with a path, or a pull request.
     pub source: String,
 }
 

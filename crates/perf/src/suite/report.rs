@@ -17,13 +17,13 @@ pub const SUITE_VERSION: u64 = 1;
 /// Repeated times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteTimes {
-    /// Their median.
+    /// The median, in milliseconds.
     pub median_ms: f64,
-    /// The lowest.
+    /// The lowest time, in milliseconds.
     pub lowest_ms: f64,
-    /// The highest.
+    /// The highest time, in milliseconds.
     pub highest_ms: f64,
-    /// Their number.
+    /// How many evaluations were timed.
     pub repeats: usize,
 }
 
@@ -122,7 +122,7 @@ impl SuiteRow {
         self.device.as_ref().or(self.evaluation.as_ref()).map(|times| times.median_ms)
     }
 
-    /// Sets a rate.
+    /// Sets a rate, to five digits; one that is not finite is left out.
     pub fn rate(&mut self, name: &str, value: f64) {
         if value.is_finite() {
             self.rates.insert(name.into(), round(value).into());
@@ -144,7 +144,7 @@ impl SuiteRow {
 pub struct SuiteFinding {
     /// Its name, unique within the benchmark.
     pub name: String,
-    /// The number.
+    /// The number, in `unit`.
     pub value: f64,
     /// The same number drawn from the predicted times; absent if they do not predict it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -89,6 +89,9 @@ pub(super) fn peak(cx: &mut Context<'_, '_>) -> Result<()> {
 
 /// The best rate, and the time of a layer by itself: the dispatch is the line's value at depth 0.
 fn rates(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
     let rate = |(row, ms): &(&SuiteRow, f64)| row.rates.get("gflop").and_then(Value::as_f64).unwrap_or(0.0) / ms;
     let mut drawn = vec![Drawn {
         name: "peak_tflops",

@@ -21,6 +21,7 @@ const fn benchmark(
 }
 
 /// Every benchmark, in the order in which the suite runs.
+// table
 pub fn all_benchmarks() -> &'static [Benchmark] {
     const ALL: &[Benchmark] = &[
         benchmark(

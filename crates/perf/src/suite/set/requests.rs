@@ -22,7 +22,7 @@ pub(super) fn paths(cx: &mut Context<'_, '_>) -> Result<()> {
         for (of, times) in sizes.as_object().into_iter().flatten() {
             let Some((channels, positions)) = size(of) else { continue };
             let config = [("channels", json!(channels)), ("positions", json!(positions)), ("path", json!(path))];
-            cx.probed(SuiteRow::new("paths", &config), times);
+            cx.probed(SuiteRow::new("paths", &config), times, &small(channels, positions));
         }
     }
     if cx.result.rows.iter().all(|row| row.config["path"] == "as opened") {
@@ -36,7 +36,7 @@ pub(super) fn qos(cx: &mut Context<'_, '_>) -> Result<()> {
     for (name, times) in &answer.raw {
         let Some(qos) = name.strip_prefix("qos ").and_then(|n| n.parse::<u32>().ok()) else { continue };
         let config = [("channels", json!(256)), ("positions", json!(64)), ("qos", json!(qos))];
-        cx.probed(SuiteRow::new("qos", &config), times);
+        cx.probed(SuiteRow::new("qos", &config), times, &small(256, 64));
     }
     if let Some(ignored) = answer.values.get("qos_ignored").and_then(Value::as_bool) {
         cx.find("qos_ignored", f64::from(u8::from(ignored)), "", "1 if the lowest times differ by less than half");
@@ -50,7 +50,7 @@ pub(super) fn throughput(cx: &mut Context<'_, '_>) -> Result<()> {
         let Some((channels, positions)) = size(of) else { continue };
         let copies = what.contains("copy");
         let config = [("channels", json!(channels)), ("positions", json!(positions)), ("copies", json!(copies))];
-        cx.probed(SuiteRow::new("throughput", &config), &times);
+        cx.probed(SuiteRow::new("throughput", &config), &times, &small(channels, positions));
     }
     Ok(())
 }

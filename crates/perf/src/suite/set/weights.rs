@@ -18,7 +18,7 @@ const WIDE: usize = 2048;
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum Stored {
     Fp16,
     Int8,
     Palette4,
@@ -26,27 +26,27 @@ enum Form {
     Blockwise4,
 }
 
-impl Form {
-    const ALL: [Form; 5] = [Form::Fp16, Form::Int8, Form::Palette4, Form::Sparse, Form::Blockwise4];
+impl Stored {
+    const ALL: [Stored; 5] = [Stored::Fp16, Stored::Int8, Stored::Palette4, Stored::Sparse, Stored::Blockwise4];
 
     fn name(self) -> &'static str {
         match self {
-            Form::Fp16 => "fp16",
-            Form::Int8 => "int8 per channel",
-            Form::Palette4 => "4-bit palette",
-            Form::Sparse => "half sparse",
-            Form::Blockwise4 => "int4 in blocks of 32",
+            Stored::Fp16 => "fp16",
+            Stored::Int8 => "int8 per channel",
+            Stored::Palette4 => "4-bit palette",
+            Stored::Sparse => "half sparse",
+            Stored::Blockwise4 => "int4 in blocks of 32",
         }
     }
 
     /// Bytes of a weight as stored.
     fn bytes(self) -> f64 {
         match self {
-            Form::Fp16 => 2.0,
-            Form::Int8 => 1.0,
-            Form::Palette4 => 0.5,
-            Form::Sparse => 1.0 + 1.0 / 8.0,
-            Form::Blockwise4 => 0.5 + 2.0 / 32.0,
+            Stored::Fp16 => 2.0,
+            Stored::Int8 => 1.0,
+            Stored::Palette4 => 0.5,
+            Stored::Sparse => 1.0 + 1.0 / 8.0,
+            Stored::Blockwise4 => 0.5 + 2.0 / 32.0,
         }
     }
 
@@ -66,8 +66,8 @@ impl Form {
             Constant::weight(dtype, shape, id).into()
         };
         Ok(match self {
-            Form::Fp16 => weight(b, &mut cx.rng, "w", &shape, most)?.0,
-            Form::Int8 => {
+            Stored::Fp16 => weight(b, &mut cx.rng, "w", &shape, most)?.0,
+            Stored::Int8 => {
                 let codes = random(cx, count);
                 let args = [
                     ("axis", Constant::int32(0).into()),
@@ -77,7 +77,7 @@ impl Form {
                 ];
                 b.op(op::CONSTEXPR_AFFINE_DEQUANTIZE, "w", args)?
             }
-            Form::Palette4 => {
+            Stored::Palette4 => {
                 let codes = random(cx, count / 2);
                 let palette = dense_values(&mut cx.rng, 16, most);
                 let args = [
@@ -86,7 +86,7 @@ impl Form {
                 ];
                 b.op(op::CONSTEXPR_LUT_TO_DENSE, "w", args)?
             }
-            Form::Sparse => {
+            Stored::Sparse => {
                 // Every second weight, so that the mask has one form on every machine.
                 let kept = dense_values(&mut cx.rng, count / 2, 2f32.sqrt() * most);
                 let args = [
@@ -95,7 +95,7 @@ impl Form {
                 ];
                 b.op(op::CONSTEXPR_SPARSE_TO_DENSE, "w", args)?
             }
-            Form::Blockwise4 => {
+            Stored::Blockwise4 => {
                 let codes = random(cx, count / 2);
                 let args = [
                     ("data", stored(b, DataType::Int4, &shape, codes)),
@@ -117,7 +117,7 @@ pub(super) fn forms(cx: &mut Context<'_, '_>) -> Result<()> {
         return Ok(());
     }
     let mut plain = None;
-    for form in Form::ALL {
+    for form in Stored::ALL {
         let mut b = Builder::new("main", Opset::IOS18);
         let x = b.input("x", Type::tensor(DataType::Fp16, &shape))?;
         let w = form.build(cx, &mut b)?;
