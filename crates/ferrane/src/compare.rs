@@ -1,7 +1,7 @@
 //! How far two programs are from each other in numbers.
 
-use ferrane_device::{Device, Error, TensorDistance, Tensors};
-use ferrane_mil::{Function, Program};
+use ferrane_device::{Device, Error, Tensor, TensorDistance, Tensors};
+use ferrane_mil::{DataType, Function, Program};
 use ferrane_tensor_io::{Unnamed, arguments};
 
 /// An output of two programs.
@@ -44,7 +44,8 @@ pub enum CompareError {
 /// random inputs, and returns how far the outputs are from each other.
 ///
 /// Inputs correspond by their position, outputs by their names, or by their position if the second
-/// program has no such name. So a renamed port makes no difference.
+/// program has no such name. So a renamed port makes no difference. Neither does another element
+/// type: outputs of fp16 and fp32 are compared as fp32.
 ///
 /// ```
 /// use ferrane::mil::{Builder, DataType, Opset, Type};
@@ -85,15 +86,24 @@ pub fn compare(
         for (i, (output, x)) in left.iter().enumerate() {
             let Some(y) = right.find(output).or_else(|| right.iter().nth(i).map(|(_, y)| y)) else { continue };
             let (function, output) = (function.name.clone(), output.clone());
-            found.push(OutputDistance { function, output, distance: TensorDistance::of(x, y) });
+            found.push(OutputDistance { function, output, distance: distance(x, y)? });
         }
     }
     Ok(found)
 }
 
+/// The distance of two outputs, as fp32 if they are floating point of different types.
+fn distance(x: &Tensor, y: &Tensor) -> Result<TensorDistance, CompareError> {
+    let float = |tensor: &Tensor| matches!(tensor.dtype(), DataType::Fp16 | DataType::Fp32);
+    if x.dtype() != y.dtype() && float(x) && float(y) {
+        return Ok(TensorDistance::of(&x.cast(DataType::Fp32)?, &y.cast(DataType::Fp32)?));
+    }
+    Ok(TensorDistance::of(x, y))
+}
+
 #[cfg(test)]
 mod tests {
-    use ferrane_mil::{Builder, DataType, Opset, Type};
+    use ferrane_mil::{Builder, Opset, Type};
 
     use super::*;
 
@@ -115,6 +125,20 @@ mod tests {
         assert!(found.iter().all(|d| d.distance.max == 0.0 && d.distance.scale > 0.0), "{found:?}");
         let found = compare(&device, &first, &program("main", "x", "sin", &["y", "z"]), 7).unwrap();
         assert!(found.iter().all(|d| d.distance.max > 0.0), "{found:?}");
+    }
+
+    #[test]
+    fn outputs_of_different_element_types_are_compared() {
+        let device = crate::open("emulator").unwrap();
+        let half = |input: DataType| {
+            let mut b = Builder::new("main", Opset::IOS18);
+            let x = b.input("x", Type::tensor(input, &[1, 4])).unwrap();
+            let y = b.op("tanh", "y", [("x", x.into())]).unwrap();
+            b.finish(&[("y", y)]).unwrap()
+        };
+        let found = compare(&device, &half(DataType::Fp32), &half(DataType::Fp16), 7).unwrap();
+        // Inputs and outputs are rounded to fp16.
+        assert!(found[0].distance.max > 0.0 && found[0].distance.is_within(2e-3), "{found:?}");
     }
 
     #[test]
