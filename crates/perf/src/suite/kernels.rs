@@ -231,9 +231,12 @@ impl Chain {
     /// Its demands, for the cost model; `None` if they overflow.
     pub fn demands(&self) -> Option<Vec<OpDemand>> {
         let (channels, positions) = (self.channels as u64, self.positions() as u64);
-        let demand = Demand::conv(channels, channels, positions, false)?;
-        let item = |i: usize| OpDemand { name: format!("c{i}"), op: op::CONV.into(), demand: Some(demand) };
-        Some((0..self.depth).map(item).collect())
+        let item = |i: usize| {
+            // The first convolution reads the fp16 input.
+            let demand = Demand::conv(channels, channels, positions, self.int8 && i > 0)?;
+            Some(OpDemand { name: format!("c{i}"), op: op::CONV.into(), demand: Some(demand) })
+        };
+        (0..self.depth).map(item).collect()
     }
 
     /// The relative error that rounding to fp16 after each layer explains, four times over: each
@@ -283,4 +286,59 @@ pub(super) fn packed_product(inputs: usize, outputs: usize, seq: usize, port: Da
     let y = b.reshape("product4", y, &[1, outputs as i32, 1, seq as i32])?;
     let y = if port == DataType::Fp16 { y } else { b.cast("y", y, port)? };
     Ok(b.finish(&[("y", y)])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrane_machine::cost::CostModel;
+
+    use super::*;
+
+    fn chain(channels: usize, depth: usize, int8: bool) -> Chain {
+        Chain { channels, extents: [64, 64], depth, int8, port: DataType::Fp16 }
+    }
+
+    #[test]
+    fn predicted_gains_are_within_a_tenth_of_the_published_ones() {
+        // int8 §1 and §4: maderix/ANE (M4, M5 Max), cadamcat/llms-on-apple-neural-engine (M5 Pro).
+        for (chip, depth, published) in [
+            ("m4", 128, 1.88),
+            ("m4", 64, 1.85),
+            ("m5-max", 128, 35.61 / 19.27),
+            ("m5-pro", 128, 1.86),
+            ("m5-pro", 128, 1.87),
+        ] {
+            let model = CostModel::for_chip(chip).unwrap();
+            let ms = |int8| model.cost(chain(512, depth, int8).demands().unwrap()).total_us / 1e3;
+            let gain = ms(false) / ms(true);
+            assert!((gain / published - 1.0).abs() < 0.1, "{chip} {depth}: {gain} against {published}");
+        }
+    }
+
+    #[test]
+    fn a_chain_and_its_demands_agree() {
+        let chain = Chain { extents: [2, 3], ..chain(32, 3, true) };
+        let (kernel, _) = chain.build(&mut Rng::new(3)).unwrap();
+        let model = CostModel::for_chip("m4").unwrap();
+        let whole = ferrane_machine::cost::predict(&kernel.program, &model).unwrap().total_us;
+        assert!((whole - model.cost(chain.demands().unwrap()).total_us).abs() < 1e-9);
+        assert_eq!(kernel.flops, 2.0 * 3.0 * 32.0 * 32.0 * 6.0);
+    }
+
+    #[test]
+    fn the_reference_rounds_halves_as_asked() {
+        for (value, away, even) in
+            [(0.0625, 0.125, 0.0), (-0.1875, -0.25, -0.25), (0.3125, 0.375, 0.25), (99.0, 15.875, 15.875)]
+        {
+            assert_eq!((quantized(value, Halves::Away), quantized(value, Halves::Even)), (away, even));
+        }
+    }
+
+    #[test]
+    fn random_data_is_dense_and_exact_in_fp16() {
+        let values = dense_values(&mut Rng::new(1), 10_000, 0.5);
+        assert!(values.iter().all(|v| v.abs() >= 0.5 / 65.0 && v.abs() <= 0.5 && f16::from_f32(*v).to_f32() == *v));
+        let mean = values.iter().sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.02, "{mean}");
+    }
 }
