@@ -89,6 +89,9 @@ constants! {
     required {
         /// The fixed cost of a dispatch from the call to the result, in microseconds.
         dispatch_us,
+        /// The time of the ops that passes during the fixed cost, in microseconds: a program whose
+        /// ops take less costs no more than one without ops.
+        hidden_us,
         /// The fp16 rate of the multiply-accumulate array for an op of at least `ramp_mflop`, in
         /// TFLOP/s.
         rate_tflops,
@@ -102,8 +105,13 @@ constants! {
         matmul_share,
         /// The weights of an op that are loaded during the previous op, in MiB.
         buffer_mb,
-        /// The rate at which the remaining weights of an op stream from memory, in GB/s.
+        /// The rate at which the remaining weights of an op stream from memory, in GB/s, for an op
+        /// with at least `stream_ramp_mb` of weights.
         stream_gb_s,
+        /// The weights of an op, in MiB, from which they stream at the full rate.
+        stream_ramp_mb,
+        /// Below that size, the streaming rate falls with this power of the size.
+        stream_power,
         /// The same rate if the rows of the weights are a power of two of at least 4096 elements
         /// long.
         alias_gb_s,

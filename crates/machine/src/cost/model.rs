@@ -81,9 +81,12 @@ pub struct Cost {
     pub compile_ms: f64,
     /// The fixed cost of one dispatch, in microseconds.
     pub dispatch_us: f64,
+    /// The part of the ops' time that passes during the fixed cost, in microseconds.
+    pub hidden_us: f64,
     /// The ops in program order, without constants.
     pub ops: Vec<OpCost>,
-    /// The time of one evaluation, in microseconds.
+    /// The time of one evaluation, in microseconds: the fixed cost and the ops, less what passes
+    /// during the fixed cost.
     pub total_us: f64,
     /// The bottleneck with the largest share of an evaluation.
     pub bound: Bottleneck,
@@ -126,6 +129,28 @@ impl CostModel {
         self.constants.dispatch_us.value * self.constants.path_share.value
     }
 
+    /// The part of the ops' time that passes during the fixed cost of a dispatch, in microseconds.
+    pub fn hidden_us(&self) -> f64 {
+        self.constants.hidden_us.value * self.constants.path_share.value
+    }
+
+    /// The time of one evaluation of a program whose ops take `ops_us` on the engine: the fixed
+    /// cost, and the time of the ops that does not pass during it.
+    pub fn evaluation_us(&self, ops_us: f64) -> f64 {
+        self.dispatch_us() + (ops_us - self.hidden_us()).max(0.0)
+    }
+
+    /// The rate at which the weights of an op stream, in bytes per microsecond, and the bottleneck
+    /// that it is.
+    fn stream(&self, demand: &Demand) -> (f64, Bottleneck) {
+        let c = &self.constants;
+        let size = demand.weights as f64 / (c.stream_ramp_mb.value * MIB);
+        // 1 GB/s is 1000 bytes per µs.
+        let rate = c.stream_gb_s.value * size.powf(c.stream_power.value).min(1.0);
+        let aliased = demand.row >= 4096 && demand.row.is_power_of_two() && c.alias_gb_s.value < rate;
+        if aliased { (c.alias_gb_s.value * 1e3, Bottleneck::Spill) } else { (rate * 1e3, Bottleneck::Dram) }
+    }
+
     /// The rate for an op of this size, in FLOP/µs.
     fn rate(&self, demand: &Demand) -> f64 {
         let c = &self.constants;
@@ -153,11 +178,9 @@ impl CostModel {
             (demand.flops as f64 / self.rate(demand), Bottleneck::Compute)
         };
         let rest = (demand.weights as f64 - c.buffer_mb.value * MIB).max(0.0);
-        let aliased = demand.row >= 4096 && demand.row.is_power_of_two() && c.alias_gb_s.value < c.stream_gb_s.value;
-        let (rate, why) =
-            if aliased { (c.alias_gb_s.value, Bottleneck::Spill) } else { (c.stream_gb_s.value, Bottleneck::Dram) };
-        if rest / (rate * 1e3) > best.0 {
-            best = (rest / (rate * 1e3), why);
+        let (rate, why) = self.stream(demand);
+        if rest > 0.0 && rest / rate > best.0 {
+            best = (rest / rate, why);
         }
         let spilt = demand.traffic() as f64 > c.sram_mb.value * MIB;
         if spilt && traffic(demand.traffic()) > best.0 {
@@ -180,7 +203,8 @@ impl CostModel {
         let dispatch_us = self.dispatch_us();
         let mut shares = [dispatch_us, 0.0, 0.0, 0.0, 0.0, 0.0];
         let mut outside = false;
-        let (mut total_us, mut flops, mut bytes, mut weights) = (dispatch_us, 0u64, 0u64, 0u64);
+        let (mut engine_us, mut host_us) = (0.0, 0.0);
+        let (mut flops, mut bytes, mut weights) = (0u64, 0u64, 0u64);
         let mut ops = Vec::new();
         for OpDemand { name, op, demand } in items {
             let mut cost =
@@ -192,7 +216,7 @@ impl CostModel {
                     us += c.cut_us.value;
                 }
                 outside = bound == Bottleneck::Host;
-                total_us += us;
+                *(if outside { &mut host_us } else { &mut engine_us }) += us;
                 shares[bound as usize] += us;
                 flops = flops.saturating_add(w.flops);
                 weights = weights.saturating_add(w.weights);
@@ -203,15 +227,17 @@ impl CostModel {
             }
             ops.push(cost);
         }
+        let total_us = self.evaluation_us(engine_us) + host_us;
         let most = Bottleneck::ALL.into_iter().max_by(|a, b| shares[*a as usize].total_cmp(&shares[*b as usize]));
         Cost {
             chip: c.chip.clone(),
             compile_ms: self.compile_ms(ops.len(), weights),
             dispatch_us,
+            hidden_us: dispatch_us + engine_us + host_us - total_us,
             total_us,
             bound: most.unwrap_or(Bottleneck::Dispatch),
             // Watts times µs are µJ.
-            energy_mj: c.power_w.as_ref().map(|p| p.value * (total_us - dispatch_us) / 1e3),
+            energy_mj: c.power_w.as_ref().map(|p| p.value * (engine_us + host_us) / 1e3),
             ops,
             flops,
             bytes,
@@ -294,7 +320,8 @@ mod tests {
         assert!((softmax.us - traffic).abs() < 1e-3);
         assert_eq!(softmax.bound, Some(Bottleneck::Planar));
         let sum: f64 = cost.ops.iter().map(|o| o.us).sum();
-        assert!((cost.total_us - cost.dispatch_us - sum).abs() < 1e-9);
+        // The ops are shorter than what passes during the fixed cost.
+        assert!(sum < m.hidden_us() && cost.total_us == cost.dispatch_us && (cost.hidden_us - sum).abs() < 1e-9);
         assert_eq!((cost.bound, cost.flops > 0), (Bottleneck::Dispatch, true));
         // 2.8 W under load.
         assert!((cost.energy_mj.unwrap() - 2.8e-3 * sum).abs() < 1e-9);

@@ -29,7 +29,7 @@ impl Cost {
             .collect();
         json!({
             "chip": cost.chip, "compile_ms": cost.compile_ms, "dispatch_us": cost.dispatch_us,
-            "total_us": cost.total_us, "bound": cost.bound.name(), "energy_mj": cost.energy_mj, "flops": cost.flops,
+            "hidden_us": cost.hidden_us, "total_us": cost.total_us, "bound": cost.bound.name(), "energy_mj": cost.energy_mj, "flops": cost.flops,
             "bytes": cost.bytes, "ops": ops, "constants": constants,
         })
     }
@@ -62,6 +62,9 @@ impl fmt::Display for Cost {
             writeln!(f, "{free} more ops take no time: views, and what another op carries out")?;
         }
         writeln!(f, "{:>10.2}  dispatch", cost.dispatch_us)?;
+        if cost.hidden_us > 0.0 {
+            writeln!(f, "{:>10.2}  of the ops pass during the dispatch", -cost.hidden_us)?;
+        }
         let rate = cost.flops as f64 / cost.total_us / 1e6;
         writeln!(
             f,

@@ -31,8 +31,21 @@ pub struct ChipError {
     pub rows: usize,
     /// The median of the absolute relative errors.
     pub median: f64,
+    /// Their 90th percentile.
+    pub p90: f64,
+    /// The number of configurations.
+    pub configurations: usize,
+    /// The median of the absolute errors relative to the typical time of a configuration, the lower
+    /// quartile of its replicates.
+    pub typical_median: f64,
+    /// Their 90th percentile.
+    pub typical_p90: f64,
     /// The noise between replicates ([`noise`]); `None` without replicates.
     pub noise: Option<f64>,
+    /// The 90th percentile of the absolute difference between a row and the median of its
+    /// configuration, relative to the row: about the least `p90` of any model that knows chip and
+    /// configuration.
+    pub spread_p90: f64,
 }
 
 /// The errors over all rows and for each chip.
@@ -70,13 +83,18 @@ pub fn kernel_rows(records: &[Value]) -> Vec<KernelRow> {
 }
 
 /// The median; zero for no values.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(values: Vec<f64>) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value below which a share of the values lies, between the two next to it by their distance;
+/// zero for no values.
+pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    match (values.len(), values.len() / 2) {
-        (0, _) => 0.0,
-        (n, half) if n % 2 == 1 => values[half],
-        (_, half) => (values[half - 1] + values[half]) / 2.0,
-    }
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    let at = last as f64 * share.clamp(0.0, 1.0);
+    let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
+    low + (high - low) * at.fract()
 }
 
 /// The noise between replicates: over the configurations with more than one row, the median of
@@ -95,11 +113,28 @@ pub fn noise(rows: &[&KernelRow]) -> Option<f64> {
     (!spreads.is_empty()).then(|| median(spreads))
 }
 
-/// The errors of the predictions for the rows.
+/// The errors of the predictions for the rows; a prediction depends on chip and shape only.
 pub fn summarize(rows: &[KernelRow], predicted: impl Fn(&KernelRow) -> Option<f64>) -> ErrorSummary {
     let error = |rows: &[&KernelRow]| {
-        let errors: Vec<f64> = rows.iter().filter_map(|r| Some((predicted(r)? / r.ms - 1.0).abs())).collect();
-        ChipError { rows: errors.len(), median: median(errors), noise: noise(rows) }
+        let mut same: BTreeMap<(&str, ConvChain), Vec<&KernelRow>> = BTreeMap::new();
+        for row in rows {
+            same.entry((&row.chip, row.shape)).or_default().push(row);
+        }
+        let (mut errors, mut typical, mut spread) = (Vec::new(), Vec::new(), Vec::new());
+        for replicates in same.values() {
+            let Some(ms) = replicates.first().and_then(|row| predicted(row)) else { continue };
+            let times: Vec<f64> = replicates.iter().map(|r| r.ms).collect();
+            let middle = median(times.clone());
+            errors.extend(times.iter().map(|t| (ms / t - 1.0).abs()));
+            spread.extend(times.iter().map(|t| (middle / t - 1.0).abs()));
+            typical.push((ms / quantile(times, 0.25) - 1.0).abs());
+        }
+        let both = |values: Vec<f64>| (median(values.clone()), quantile(values, 0.9));
+        let (rows_of, configurations) = (errors.len(), typical.len());
+        let ((median, p90), (typical_median, typical_p90)) = (both(errors), both(typical));
+        let spread_p90 = quantile(spread, 0.9);
+        let noise = noise(rows);
+        ChipError { rows: rows_of, median, p90, configurations, typical_median, typical_p90, noise, spread_p90 }
     };
     let all: Vec<&KernelRow> = rows.iter().collect();
     let names: BTreeSet<&str> = rows.iter().map(|r| r.chip.as_str()).collect();

@@ -62,7 +62,7 @@ impl ConvChain {
     pub fn ms(&self, model: &CostModel) -> Option<f64> {
         self.flops()?;
         let layer = model.time(&self.layer()?).0;
-        Some((model.dispatch_us() + layer * self.depth as f64) / 1e3)
+        Some(model.evaluation_us(layer * self.depth as f64) / 1e3)
     }
 }
 

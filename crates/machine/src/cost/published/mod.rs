@@ -19,7 +19,7 @@ mod kernel;
 mod reason;
 mod record;
 
-pub use error::{ChipError, ErrorSummary, KernelRow, kernel_rows, median, noise, scatter_svg, summarize};
+pub use error::{ChipError, ErrorSummary, KernelRow, kernel_rows, median, noise, quantile, scatter_svg, summarize};
 pub use express::{Pipelines, compare};
 pub use kernel::{ConvChain, MeasuredKernel};
 pub use record::{PublishedRecord, chip_name, records};
