@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrane_machine::cost::published::Pipelines;
+use ferrane_machine::cost::published::{Pipelines, TrainerPipeline};
 use ferrane_machine::cost::{CostError, CostModel, KernelCost, StepCost, StepShape, predict, predict_step};
 
 use crate::config::{Config, preset};
@@ -13,7 +13,7 @@ use crate::decode::quantize::WeightType;
 use crate::decode::steps::prompt_window;
 use crate::forward;
 use crate::kernels::{self, ModelConstants};
-use crate::layout::{Residual, Shape, WeightForm};
+use crate::layout::{Kernel, PipelineKind, Residual, Shape, WeightForm};
 use crate::weights::{Init, Weights};
 
 /// Tokens of a window in the published training runs (training-dynamic §4).
@@ -55,7 +55,9 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         if shape.pipeline.has_constants() && kernel.has_weights() {
             cost.compile_ms *= runs as f64;
         }
-        costs.push(KernelCost { name: kernel.name().to_string(), cost, runs });
+        let forward = Kernel::FORWARD.contains(&kernel)
+            || matches!(kernel, Kernel::FwdAttn | Kernel::RmsFinal | Kernel::Classifier | Kernel::Softmax);
+        costs.push(KernelCost { name: kernel.name().to_string(), cost, runs, forward });
     }
     let sizes = StepShape {
         layers: config.layers,
@@ -193,10 +195,16 @@ pub fn generation(shape: &GenerationShape<'_>, model: &CostModel) -> Result<Gene
 pub struct PublishedRuns;
 
 impl Pipelines for PublishedRuns {
-    fn dynamic(&self, model: &str, cost: &CostModel) -> Option<StepCost> {
-        let config = preset(&model.to_lowercase()).ok()?;
-        let vocab = used(&config);
-        let shape = Shape::new(config, WINDOW, Residual::Fp16, WeightForm::Packed);
+    fn step(&self, pipeline: TrainerPipeline, model: &str, cost: &CostModel) -> Option<StepCost> {
+        let config = preset(model).ok()?;
+        let (vocab, kind, residual) = match pipeline {
+            TrainerPipeline::Dynamic => (used(&config), PipelineKind::Dynamic, Residual::Fp16),
+            // The static trainers know no compaction and add residuals on the CPU (training-static
+            // §2).
+            TrainerPipeline::Static => (config.vocab, PipelineKind::Static, Residual::Fp32),
+            TrainerPipeline::StaticExtras => (config.vocab, PipelineKind::StaticExtras, Residual::Fp32),
+        };
+        let shape = Shape::new(config, WINDOW, residual, WeightForm::Packed).with_pipeline(kind);
         training_step(&shape, vocab, cost).ok()?
     }
 }

@@ -132,6 +132,25 @@ constants! {
         compile_mb_ms,
         /// The share of the dispatch cost that applies on the path; 1 on `inmem`.
         path_share,
+        /// The time to load a compiled program, in milliseconds.
+        load_ms,
+        /// The time of the first load of a process, in milliseconds.
+        first_load_ms,
+        /// The time to unload a program, in milliseconds.
+        unload_ms,
+        /// The share of the compile time that is left if a cache has the compiled program.
+        cached_share,
+        /// The time by which the first evaluation of a program exceeds the later ones, in
+        /// microseconds.
+        first_us,
+        /// The time by which an evaluation is longer if the one before was of another program, in
+        /// microseconds.
+        switch_us,
+        /// The time of an evaluation with two or more requests in flight, as a share of the time
+        /// with one.
+        flight_share,
+        /// The rate at which the CPU copies large arrays, in GB/s, counting reads and writes.
+        memcpy_gb_s,
     }
     optional {
         /// The power under load, in watts; `None` if none is published.

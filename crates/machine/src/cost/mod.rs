@@ -22,6 +22,7 @@
 //! | `demand` | arithmetic and bytes of an op |
 //! | `walk` | the demands of a function's ops, without views and fused ops |
 //! | `model` | the time of demands and of programs |
+//! | `life` | times around an evaluation: loads, first evaluations, several requests |
 //! | `step` | a training step: kernels and CPU parts |
 //! | `published` | published numbers compared with predictions |
 //! | `roofline`, `chart` | charts |
@@ -29,6 +30,7 @@
 mod chart;
 mod constants;
 mod demand;
+mod life;
 mod model;
 pub mod published;
 mod report;
@@ -40,5 +42,5 @@ pub use constants::{Constant, Constants, ConstantsError};
 pub use demand::{Demand, DemandKind};
 pub use model::{Bottleneck, Cost, CostModel, OpCost, predict, predict_function};
 pub use roofline::roofline_svg;
-pub use step::{KernelCost, StepCost, StepShape, predict_step};
+pub use step::{KernelCost, StepCost, StepParts, StepShape, predict_step};
 pub use walk::{CostError, OpDemand, demands};

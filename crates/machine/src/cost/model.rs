@@ -79,6 +79,14 @@ pub struct Cost {
     pub chip: String,
     /// The time to compile it, in milliseconds.
     pub compile_ms: f64,
+    /// The time to compile it if a cache has it, in milliseconds.
+    pub cached_compile_ms: f64,
+    /// The time to load it, in milliseconds.
+    pub load_ms: f64,
+    /// The time of the first evaluation, in microseconds.
+    pub first_us: f64,
+    /// The time for each evaluation with two or more requests in flight, in microseconds.
+    pub in_flight_us: f64,
     /// The fixed cost of one dispatch, in microseconds.
     pub dispatch_us: f64,
     /// The part of the ops' time that passes during the fixed cost, in microseconds.
@@ -229,9 +237,14 @@ impl CostModel {
         }
         let total_us = self.evaluation_us(engine_us) + host_us;
         let most = Bottleneck::ALL.into_iter().max_by(|a, b| shares[*a as usize].total_cmp(&shares[*b as usize]));
+        let compile_ms = self.compile_ms(ops.len(), weights);
         Cost {
             chip: c.chip.clone(),
-            compile_ms: self.compile_ms(ops.len(), weights),
+            compile_ms,
+            cached_compile_ms: self.cached_compile_ms(compile_ms),
+            load_ms: self.load_ms(false),
+            first_us: self.first_evaluation_us(total_us),
+            in_flight_us: self.in_flight_us(total_us, 2),
             dispatch_us,
             hidden_us: dispatch_us + engine_us + host_us - total_us,
             total_us,

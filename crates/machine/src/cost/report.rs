@@ -28,8 +28,10 @@ impl Cost {
             .map(|(name, c)| (name.to_string(), json!({"value": c.value, "source": c.source})))
             .collect();
         json!({
-            "chip": cost.chip, "compile_ms": cost.compile_ms, "dispatch_us": cost.dispatch_us,
-            "hidden_us": cost.hidden_us, "total_us": cost.total_us, "bound": cost.bound.name(), "energy_mj": cost.energy_mj, "flops": cost.flops,
+            "chip": cost.chip, "compile_ms": cost.compile_ms, "cached_compile_ms": cost.cached_compile_ms,
+            "load_ms": cost.load_ms, "first_us": cost.first_us, "in_flight_us": cost.in_flight_us,
+            "dispatch_us": cost.dispatch_us, "hidden_us": cost.hidden_us, "total_us": cost.total_us,
+            "bound": cost.bound.name(), "energy_mj": cost.energy_mj, "flops": cost.flops,
             "bytes": cost.bytes, "ops": ops, "constants": constants,
         })
     }
@@ -73,7 +75,10 @@ impl fmt::Display for Cost {
             cost.chip,
             cost.bound.name()
         )?;
-        writeln!(f, "compile {:.1} ms, once", cost.compile_ms)?;
+        writeln!(f, "{:>10.2}  the first evaluation", cost.first_us)?;
+        writeln!(f, "{:>10.2}  each with two requests in flight", cost.in_flight_us)?;
+        let (compile, cached) = (cost.compile_ms, cost.cached_compile_ms);
+        writeln!(f, "compile {compile:.1} ms, once; from a cache {cached:.1} ms; load {:.1} ms", cost.load_ms)?;
         match cost.energy_mj {
             Some(energy) => writeln!(f, "energy {energy:.3} mJ an evaluation"),
             None => writeln!(f, "energy unknown: no power is published for {}", cost.chip),
@@ -100,7 +105,13 @@ impl Comparison {
 }
 
 fn summary(summary: &ErrorSummary) -> Value {
-    let one = |e: &ChipError| json!({"rows": e.rows, "median_error": e.median, "noise": e.noise});
+    let one = |e: &ChipError| {
+        json!({
+            "rows": e.rows, "median_error": e.median, "p90_error": e.p90, "noise": e.noise, "p90_spread": e.spread_p90,
+            "configurations": e.configurations, "median_error_typical": e.typical_median,
+            "p90_error_typical": e.typical_p90,
+        })
+    };
     let chips: Map<String, Value> = summary.chips.iter().map(|(chip, e)| (chip.clone(), one(e))).collect();
     json!({"pooled": one(&summary.pooled), "chips": chips})
 }
@@ -133,11 +144,25 @@ impl fmt::Display for Comparison {
         for (reason, count) in reasons {
             writeln!(f, "{count:>6}  {reason}")?;
         }
-        writeln!(f, "\nmedian error over kernel rows, and the noise between replicates:")?;
+        writeln!(
+            f,
+            "\nmedian error and 90th percentile over kernel rows, the same against each configuration's lower"
+        )?;
+        writeln!(f, "quartile, and the noise between replicates:")?;
         let all = ("all".to_string(), report.kernels.pooled);
         for (chip, e) in report.kernels.chips.iter().map(|(c, e)| (c.clone(), *e)).chain([all]) {
             let noise = e.noise.map_or("none".to_string(), |n| format!("{:.1} %", 100.0 * n));
-            writeln!(f, "{chip:<10} {:>5} rows {:>7.1} %   noise {noise}", e.rows, 100.0 * e.median)?;
+            let percent = |error: f64| 100.0 * error;
+            writeln!(
+                f,
+                "{chip:<10} {:>5} rows {:>7.1} % {:>7.1} %   {:>3} configurations {:>7.1} % {:>7.1} %   noise {noise}",
+                e.rows,
+                percent(e.median),
+                percent(e.p90),
+                e.configurations,
+                percent(e.typical_median),
+                percent(e.typical_p90),
+            )?;
         }
         Ok(())
     }

@@ -45,6 +45,30 @@ pub struct KernelCost {
     pub cost: Cost,
     /// Evaluations in a step: one for each layer, or one.
     pub runs: usize,
+    /// Whether it is part of the forward pass.
+    pub forward: bool,
+}
+
+/// Parts of a step as the reference trainers print them, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepParts {
+    /// Evaluations of the forward pass on the engine. The static trainers time no others
+    /// (training-static §3).
+    pub forward_engine_ms: f64,
+    /// Conversions of activations in the forward pass.
+    pub forward_io_ms: f64,
+    /// RMSNorm of the forward pass.
+    pub forward_rms_ms: f64,
+    /// One RMSNorm over the window.
+    pub norm_ms: f64,
+    /// The product for the logits on the CPU; zero if the engine computes them.
+    pub logits_ms: f64,
+    /// Softmax and loss on the CPU, and the residual sums of the forward pass.
+    pub loss_ms: f64,
+    /// Copies of the operands of the weight gradients.
+    pub copy_ms: f64,
+    /// Evaluations of the forward pass.
+    pub forward_runs: usize,
 }
 
 /// The cost of a step. Times are in milliseconds.
@@ -69,6 +93,8 @@ pub struct StepCost {
     pub compile_ms: f64,
     /// The energy of the engine in mJ; `None` if its power is not published.
     pub energy_mj: Option<f64>,
+    /// The parts that are logged separately; they are contained in the fields above.
+    pub parts: StepParts,
 }
 
 impl StepCost {
@@ -100,6 +126,9 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         false => 10.0 * dim + 14.0 * q + 4.0 * kv + 6.0 * hidden,
         true => 9.0 * dim + 11.0 * q + 4.0 * kv + 7.0 * hidden,
     };
+    // Of these in the forward pass: xnorm, o_out, x2norm, x2, x_next; attn_out, which only ten
+    // kernels write again, and Q; K, V; h1, h3, gate.
+    let converted_forward = 5.0 * dim + if shape.fused { 2.0 } else { 3.0 } * q + 2.0 * kv + 3.0 * hidden;
     // With extras, dy, x and dx of both norms too, and once x and xnorm of the last one and the
     // probabilities of the classes; logits are copied between surfaces.
     let extras = if shape.extras { 1.0 } else { 0.0 };
@@ -117,6 +146,21 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let classes = 2.0 * n(shape.vocab) * dim * seq;
     let engine_ms = kernels.iter().map(|k| k.cost.total_us * n(k.runs)).sum::<f64>() / 1e3;
     let energy: Option<f64> = kernels.iter().map(|k| k.cost.energy_mj.map(|mj| mj * n(k.runs))).sum();
+    let forward = kernels.iter().filter(|k| k.forward);
+    let norm_ms = dim * seq * rms / 1e6;
+    let loss_ms = (1.0 - extras) * n(shape.vocab) * seq * softmax / 1e6;
+    // 1 TFLOPS is 1e9 per ms.
+    let logits_ms = classes / (sgemm * 1e9);
+    let parts = StepParts {
+        forward_engine_ms: forward.clone().map(|k| k.cost.total_us * n(k.runs)).sum::<f64>() / 1e3,
+        forward_io_ms: layers * converted_forward * seq * 6.0 / (io * 1e6),
+        forward_rms_ms: (2.0 * layers + 1.0 - extras) * norm_ms,
+        norm_ms,
+        logits_ms: (1.0 - extras) * logits_ms,
+        loss_ms: loss_ms + layers * seq * 12.0 * 2.0 * dim / (copy * 1e6),
+        copy_ms: layers * seq * 8.0 * copied / (copy * 1e6),
+        forward_runs: forward.map(|k| k.runs).sum(),
+    };
     let mut step = StepCost {
         engine_ms,
         // 4 bytes of fp32 and 2 of fp16. 1 GB/s is 1e6 bytes per ms.
@@ -125,15 +169,15 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         // Two norms per layer and the last one, forward and backward. With extras the gradients of
         // the gains are left of the layers' backward passes, about a half, and the last norm has no
         // forward pass here.
-        rms_ms: ((2.0 * layers) * (2.0 - 0.5 * extras) + 2.0 - extras) * dim * seq * rms / 1e6,
-        // Logits and their gradient with respect to the last activations; 1 TFLOPS is 1e9 per ms.
-        classifier_ms: ((2.0 - extras) * classes) / (sgemm * 1e9)
-            + (1.0 - extras) * n(shape.vocab) * seq * softmax / 1e6,
+        rms_ms: ((2.0 * layers) * (2.0 - 0.5 * extras) + 2.0 - extras) * norm_ms,
+        // Logits and their gradient with respect to the last activations.
+        classifier_ms: (2.0 - extras) * logits_ms + loss_ms,
         // A copy reads and writes 4 bytes, a sum three times 4.
         pass_ms: layers * seq * (8.0 * copied + 12.0 * summed) / (copy * 1e6),
         wait_ms: 0.0,
         compile_ms: kernels.iter().map(|k| k.cost.compile_ms).sum(),
         energy_mj: energy,
+        parts,
     };
     let gradients = (2.0 * matrices * seq + classes) / (sgemm * 1e9);
     step.wait_ms = (gradients - step.total_ms()).max(0.0);

@@ -195,5 +195,22 @@ mod tests {
         // Standard deviation √2 around a mean of 2.
         assert_eq!(noise(&[&a, &b]), Some(2f64.sqrt() / 2.0));
         assert_eq!((median(vec![]), median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])), (0.0, 2.0, 2.5));
+        assert_eq!((quantile(vec![4.0, 1.0, 3.0, 2.0, 5.0], 0.25), quantile(vec![1.0, 2.0], 0.9)), (2.0, 1.9));
+    }
+
+    #[test]
+    fn errors_are_of_rows_and_of_typical_times() {
+        let shape = |inputs| ConvChain { inputs, outputs: 1, positions: 1, depth: 1, int8: false };
+        let row =
+            |n, ms: f64| KernelRow { chip: "m4".into(), shape: shape(n), ms, what: String::new(), structured: true };
+        // Five replicates with a lower quartile of 2 and a median of 4, and one row of another
+        // shape.
+        let rows: Vec<_> = [1.0, 2.0, 4.0, 4.0, 8.0].map(|ms| row(1, ms)).into_iter().chain([row(2, 10.0)]).collect();
+        let e = summarize(&rows, |r| Some(if r.shape.inputs == 1 { 2.0 } else { 5.0 })).pooled;
+        // Errors of 1, 0, 1/2, 1/2, 3/4 and 1/2; against the typical times 0 and 1/2.
+        assert_eq!((e.rows, e.median, e.p90), (6, 0.5, 0.875));
+        assert_eq!((e.configurations, e.typical_median, e.typical_p90), (2, 0.25, 0.45));
+        // The median of the replicates is off by 3, 1, 0, 0, 1/2, and that of the single row by 0.
+        assert_eq!(e.spread_p90, 2.0);
     }
 }

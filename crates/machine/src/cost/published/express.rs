@@ -7,30 +7,24 @@ use std::collections::BTreeMap;
 
 use super::super::{CostModel, StepCost};
 use super::error::{ErrorSummary, kernel_rows};
-use super::kernel::{ConvChain, MeasuredKernel};
+use super::measured::measured;
 use super::reason::reason;
 use super::record::{PublishedRecord, chip_name, records};
+use super::training::{TrainerPipeline, TrainerRun, training_model};
 use super::{ComparedRecord, Comparison, NoPrediction, Prediction, PublishedError};
 
 /// Costs of training pipelines, supplied by the caller: this crate knows no models.
 pub trait Pipelines {
-    /// The cost of a step of the dynamic pipeline for a model (named as in a record), with the
-    /// window of the published runs.
-    fn dynamic(&self, model: &str, cost: &CostModel) -> Option<StepCost>;
+    /// The cost of a step of a pipeline for a model (in lower case: `stories110m`), with the window
+    /// and the vocabulary of the published runs.
+    fn step(&self, pipeline: TrainerPipeline, model: &str, cost: &CostModel) -> Option<StepCost>;
 }
 
 impl Pipelines for () {
-    fn dynamic(&self, _: &str, _: &CostModel) -> Option<StepCost> {
+    fn step(&self, _: TrainerPipeline, _: &str, _: &CostModel) -> Option<StepCost> {
         None
     }
 }
-
-/// The chains that `inmem_peak` measures: channels and depth at 64 positions (benchmarks §3).
-const PEAK: [(u64, u64); 10] =
-    [(512, 32), (512, 48), (512, 64), (512, 96), (512, 128), (256, 64), (256, 128), (256, 256), (384, 64), (384, 128)];
-
-/// The number of ops of a program with one convolution between casts (benchmarks §2).
-const CONV_OPS: usize = 3;
 
 /// Every record of a file with its prediction, or the reason why there is none.
 ///
@@ -52,7 +46,7 @@ pub fn compare(json: &str, pipelines: &dyn Pipelines) -> Result<Comparison, Publ
 struct Models<'a> {
     pipelines: &'a dyn Pipelines,
     known: BTreeMap<String, CostModel>,
-    steps: BTreeMap<(String, String), Option<StepCost>>,
+    steps: BTreeMap<(String, TrainerPipeline, &'static str), Option<StepCost>>,
 }
 
 impl Models<'_> {
@@ -63,105 +57,18 @@ impl Models<'_> {
             Some(model) => model.clone(),
             None => self.known.entry(chip.clone()).or_insert(CostModel::for_chip(&chip)?).clone(),
         };
-        let predicted = evaluation(record, &model)
-            .or_else(|| compile(record, &model))
-            .or_else(|| machine(record, &model))
-            .or_else(|| self.training(record, &chip, &model));
+        let predicted = measured(record, &model).or_else(|| self.training(record, &chip, &model));
         let unit = record.unit.to_string();
         Ok(predicted.map(|predicted| Prediction { published, predicted, unit }).ok_or_else(|| reason(record)))
     }
 
     /// Predicts times of steps and of their parts.
     fn training(&mut self, record: &PublishedRecord<'_>, chip: &str, model: &CostModel) -> Option<f64> {
-        let pipeline = record.text("pipeline").unwrap_or(record.what);
-        if !pipeline.starts_with("dynamic") {
-            return None;
-        }
-        let name = training_model(record)?;
-        let key = (chip.to_string(), name.to_string());
-        let step = self.steps.entry(key).or_insert_with(|| self.pipelines.dynamic(name, model)).as_ref()?;
-        Some(match record.metric {
-            metric if metric.starts_with("ms_per_step") => step.total_ms(),
-            "ane" => step.engine_ms,
-            "io" => step.io_ms,
-            "cpu" => step.cpu_ms(),
-            "rms" => step.rms_ms,
-            "silu" => step.silu_ms,
-            "cls" => step.classifier_ms,
-            "cblas_wait" => step.wait_ms,
-            "compile_ms" => step.compile_ms,
-            "compile_s" => step.compile_ms / 1e3,
-            _ => return None,
-        })
-    }
-}
-
-/// The model of a training record: named by the record or by its log.
-fn training_model<'a>(record: &PublishedRecord<'a>) -> Option<&'a str> {
-    const KNOWN: [&str; 2] = ["stories110m", "qwen3-0.6b"];
-    let named = record.text("model").into_iter().chain(record.text("log")).chain([record.source]);
-    let mut found = named.filter_map(|text| {
-        let lower = text.to_lowercase();
-        let known = KNOWN.iter().find(|name| lower.contains(**name))?;
-        let at = lower.find(*known)?;
-        text.get(at..at + known.len())
-    });
-    found.next()
-}
-
-/// Predicts one evaluation of a kernel by the standard path.
-fn evaluation(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
-    if record.text("path").is_some_and(|path| path != "standard") {
-        return None;
-    }
-    if record.metric == "speedup" && record.what.starts_with("ane_int8_bench") {
-        let time = |int8: bool| {
-            let value = serde_json::json!({"what": "x", "metric": "ms", "unit": "ms", "config": record.config?});
-            ConvChain { int8, ..MeasuredKernel::of(&PublishedRecord::new(&value))?.shape }.ms(model)
-        };
-        return Some(time(false)? / time(true)?);
-    }
-    let kernel = MeasuredKernel::of(record)?;
-    kernel.from_ms(kernel.shape.ms(model)?)
-}
-
-/// Predicts the compile time of one convolution.
-fn compile(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
-    if record.metric != "compile_ms" || record.unit != "ms" {
-        return None;
-    }
-    // The shape is parsed like that of an evaluation.
-    let value = serde_json::json!({"what": record.what, "metric": "ms", "unit": "ms", "config": record.config?});
-    let shape = MeasuredKernel::of(&PublishedRecord::new(&value))?.shape;
-    let weights = shape.inputs.checked_mul(shape.outputs)?.checked_mul(shape.depth)?.checked_mul(2)?;
-    let layers = usize::try_from(shape.depth).ok()?;
-    Some(model.compile_ms(layers.checked_add(CONV_OPS - 1)?, weights))
-}
-
-/// Predicts numbers of the machine itself: dispatch cost, peaks, power.
-fn machine(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
-    let c = &model.constants;
-    let peak = |shapes: &[ConvChain]| {
-        let rates = shapes.iter().filter_map(|s| Some(s.flops()? as f64 / s.ms(model)? / 1e9));
-        rates.max_by(f64::total_cmp)
-    };
-    let chains = PEAK.map(|(n, depth)| ConvChain { inputs: n, outputs: n, positions: 64, depth, int8: false });
-    let tera = matches!(record.unit, "TFLOPS" | "TOPS" | "");
-    match (record.what, record.metric) {
-        ("dispatch", "overhead") if record.unit == "ms" => Some(model.dispatch_us() / 1e3),
-        ("eval path", "standard") | ("per-dispatch cost", "dispatch_total") if record.unit == "us" => {
-            Some(model.dispatch_us())
-        }
-        ("peak throughput", "peak_tflops_inmem") | ("summary", "peak_tflops") if tera => peak(&chains),
-        ("peak throughput", "peak_tflops") | ("peak/training", "fp16_peak") if tera => Some(c.rate_tflops.value),
-        ("peak/training", "int8_peak") if tera => Some(c.rate_tflops.value * c.int8_gain.value),
-        ("article series", "fp16_peak") if tera => Some(c.rate_tflops.value),
-        ("article series", "power") if record.unit == "W" => c.power_w.as_ref().map(|p| p.value),
-        ("article series", "efficiency") if record.unit == "TFLOPS/W" => {
-            c.power_w.as_ref().map(|p| c.rate_tflops.value / p.value)
-        }
-        ("article series", "conv_vs_matmul") if record.unit == "x" => Some(c.matmul_share.value.recip()),
-        _ => None,
+        let pipeline = TrainerPipeline::of(record)?;
+        let name = training_model(record, pipeline)?;
+        let key = (chip.to_string(), pipeline, name);
+        let step = self.steps.entry(key).or_insert_with(|| self.pipelines.step(pipeline, name, model)).as_ref()?;
+        TrainerRun { pipeline, step, stories110m: name == "stories110m" }.predict(record)
     }
 }
 
@@ -169,6 +76,7 @@ fn machine(record: &PublishedRecord<'_>, model: &CostModel) -> Option<f64> {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::super::StepParts;
     use super::*;
 
     fn outcome(record: &Value, pipelines: &dyn Pipelines) -> Result<Prediction, NoPrediction> {
@@ -223,14 +131,51 @@ mod tests {
             let why = outcome(&record("M4", what, json!({}), metric, 1.0, unit), &()).unwrap_err();
             assert!(why.reason.contains(word), "{why}");
         }
+        for (what, config, metric, unit, word) in [
+            ("20-step comparison", json!({"pipeline": "PR19 --no-ane-extras"}), "ms_per_step", "", "scalar"),
+            ("GPU prefill -> ANE decode", json!({"model": "Stories110M"}), "ane_decode_ms", "ms", "decode"),
+            ("per-dispatch cost", json!({}), "doorbell", "us", "fixed cost"),
+            ("W1 path latency", json!({"channels": 256, "path": "Stream pool cycle"}), "ms", "ms", "without"),
+        ] {
+            let why = outcome(&record("M4", what, config, metric, 1.0, unit), &()).unwrap_err();
+            assert!(why.reason.contains(word), "{why}");
+        }
         let why = outcome(&record("all", "dispatch", json!({}), "overhead", 1.0, "ms"), &()).unwrap_err();
         assert!(why.reason.contains("chip"), "{why}");
     }
 
+    #[test]
+    fn paths_loads_and_copies_are_predicted() {
+        let ask = |chip: &str, what: &str, config: Value, metric: &str, unit: &str| {
+            outcome(&record(chip, what, config, metric, 1.0, unit), &()).unwrap().predicted
+        };
+        let path = |path: &str| ask("M4 Max", "test_bench_paths", json!({"config": "64x32", "path": path}), "ms", "ms");
+        assert!(path("CoreML API") < path("doEvaluateDirect") && path("doEvaluateDirect") < path("standard"));
+        let isolated = json!({"kernel": "conv 64x64 sp32", "path": "doEvaluateDirect"});
+        let gain = ask("M4 Max", "eval path latency", isolated, "speedup_vs_standard", "x");
+        assert!((gain - path("standard") / path("doEvaluateDirect")).abs() < 1e-12);
+        let qos = |qos: u64, metric: &str| {
+            ask("M5", "test_qos_sweep", json!({"qos": qos, "kernel": "conv 256x256 sp64"}), metric, "ms")
+        };
+        assert!(qos(0, "load_ms") > qos(1, "load_ms"));
+        assert!((qos(0, "eval_first_ms") - qos(0, "eval_avg10_ms") - 0.12).abs() < 1e-9);
+        let pair = ask("M4", "probe_v2", json!({"models": 2}), "ping_pong_pair_ms", "ms");
+        let twice = 2.0 * ask("M4", "probe_v2", json!({"kernel": "conv 128x128 sp64"}), "eval_ms", "ms");
+        assert!((pair - twice - 0.036).abs() < 1e-9);
+        // 67.1 MB read and written at 105 GB/s.
+        let update = ask("M5", "m5_performance_suite", json!({"dim": 4096}), "update_latency", "ms");
+        assert!((update - 2.0 * 67.108864 / 105.0).abs() < 1e-9);
+        // The rows of the 4096 channels are a power of two long (benchmarks §4).
+        assert_eq!(ask("M4 Max", "summary", json!({}), "sram_spill_start_channels", ""), 4096.0);
+        let matvec = |metric: &str| ask("M3 Max", "dynamic matvec 2560x2560", json!({}), metric, "ms");
+        assert!((matvec("total") - matvec("ane_eval") - 2.0 * matvec("w_memcpy")).abs() < 1e-9);
+    }
+
     struct Fixed;
     impl Pipelines for Fixed {
-        fn dynamic(&self, model: &str, _: &CostModel) -> Option<StepCost> {
-            (model == "Stories110M").then_some(StepCost {
+        fn step(&self, pipeline: TrainerPipeline, model: &str, _: &CostModel) -> Option<StepCost> {
+            let compile_ms = if pipeline == TrainerPipeline::Dynamic { 400.0 } else { 4000.0 };
+            (model == "stories110m").then_some(StepCost {
                 engine_ms: 40.0,
                 io_ms: 15.0,
                 silu_ms: 10.0,
@@ -238,8 +183,18 @@ mod tests {
                 classifier_ms: 8.0,
                 pass_ms: 12.0,
                 wait_ms: 1.0,
-                compile_ms: 400.0,
+                compile_ms,
                 energy_mj: None,
+                parts: StepParts {
+                    forward_engine_ms: 24.0,
+                    forward_io_ms: 5.0,
+                    forward_rms_ms: 2.5,
+                    norm_ms: 0.1,
+                    logits_ms: 7.0,
+                    loss_ms: 14.0,
+                    copy_ms: 8.0,
+                    forward_runs: 24,
+                },
             })
         }
     }
@@ -253,7 +208,22 @@ mod tests {
         assert_eq!(ask("training", dynamic(), "ms_per_step", "ms/step"), Ok(91.0));
         assert_eq!(ask("20-step comparison", dynamic(), "compile_s", ""), Ok(0.4));
         assert!(ask("training", json!({"pipeline": "dynamic"}), "ms_per_step", "ms/step").is_err());
-        let still = json!({"model": "Stories110M", "pipeline": "static train_large"});
-        assert!(ask("training", still, "ms_per_step", "ms/step").is_err());
+        let still = || json!({"model": "Stories110M", "pipeline": "static train_large", "steps": 20});
+        let close = |a: Result<f64, NoPrediction>, b: f64| assert!((a.unwrap() / b - 1.0).abs() < 1e-12);
+        // The norms of the layers' forward pass are on the engine: 91 - 2.5 + 0.1.
+        close(ask("training", still(), "ms_per_step", "ms/step"), 88.6);
+        // Two batches of ten steps.
+        close(ask("training", still(), "compile_time_ms", "ms"), 8000.0);
+        close(ask("training", still(), "wall_s", ""), 8.0 + 1.772);
+        close(ask("training", still(), "compile_pct", ""), 100.0 * 8000.0 / 9772.0);
+        close(ask("training", still(), "ane_tflops", "TFLOPS"), 93.013 / 88.6);
+        close(ask("training", still(), "ane_util_pct", "%"), 100.0 * 93.013 / 88.6 / 15.8);
+        close(ask("static batch", json!({}), "t_ane", "ms"), 24.0);
+        close(ask("static batch", json!({}), "t_elem", "ms"), 14.0);
+        let extras = || json!({"pipeline": "static train_large_ane (ANE classifier)"});
+        close(ask("training", extras(), "ane_tflops", "TFLOPS"), (93.013 + 12.583) / 88.5);
+        // The window of the probe is not published.
+        assert!(ask("mega-kernel fusion probe", json!({"model": "stories110M"}), "fwd_eval_us", "us").is_err());
+        assert!(ask("20-step comparison", json!({"pipeline": "PR19 --no-ane-extras"}), "wall_s", "").is_err());
     }
 }

@@ -147,6 +147,10 @@ fn shape(record: &PublishedRecord<'_>) -> Option<ConvChain> {
         };
         return (positions > 0).then_some(ConvChain { inputs: channels, outputs: channels, positions, depth, int8 });
     }
+    // The input of the path experiments has 64 positions (apple-runtime §9).
+    if let (Some(channels), "W1 path latency") = (record.count("channels"), record.what) {
+        return Some(ConvChain { inputs: channels, outputs: channels, positions: 64, depth, int8 });
+    }
     let text = ["config", "kernel", "shape"].iter().find_map(|key| record.text(key))?;
     let text = text.strip_prefix("conv ").unwrap_or(text);
     let (sizes, positions) = match text.split_once(" sp") {

@@ -10,19 +10,24 @@
 //! | `record` | parsing of records: chips, quantities, configurations |
 //! | `kernel` | records of one evaluated kernel |
 //! | `express` | the selection of the prediction for a record |
+//! | `measured` | predictions for kernels, paths and the machine itself |
+//! | `training` | predictions for steps of the trainers and their parts |
 //! | `reason` | the reason for a missing prediction |
 //! | `error` | errors over kernel rows: one metric per measurement, replicates, medians |
 
 mod error;
 mod express;
 mod kernel;
+mod measured;
 mod reason;
 mod record;
+mod training;
 
 pub use error::{ChipError, ErrorSummary, KernelRow, kernel_rows, median, noise, quantile, scatter_svg, summarize};
 pub use express::{Pipelines, compare};
 pub use kernel::{ConvChain, MeasuredKernel};
 pub use record::{PublishedRecord, chip_name, records};
+pub use training::TrainerPipeline;
 
 use serde_json::Value;
 

@@ -17,6 +17,8 @@ pub(super) fn reason(record: &PublishedRecord<'_>) -> NoPrediction {
         "a rating or an estimate, not a measurement"
     } else if chip_name(record.chip).is_none() {
         "it names no single chip that the model has constants for"
+    } else if let Some(reason) = known(record) {
+        reason
     } else if what == "summary" {
         "a summary of rows that have their own records"
     } else if unit.starts_with('%') || of(&["pct", "utilis", "utiliz", "share"], &metric) {
@@ -59,4 +61,42 @@ pub(super) fn reason(record: &PublishedRecord<'_>) -> NoPrediction {
         "neither a time nor a rate"
     };
     NoPrediction { reason }
+}
+
+/// Reasons for records of which more is known than their words say.
+fn known(record: &PublishedRecord<'_>) -> Option<&'static str> {
+    let pipeline = record.text("pipeline").or(record.text("run")).unwrap_or("");
+    Some(match (record.what, record.metric) {
+        (_, metric) if pipeline.contains("--no-ane-extras") && metric != "kernels" => {
+            "a fallback whose softmax is a scalar loop on the CPU, which no log times by itself"
+        }
+        ("training step breakdown (train_large_ane)", _) => {
+            "a part of a step that this pipeline computes on the engine"
+        }
+        ("GPU prefill -> ANE decode", _) => "a decode whose programs are not published, after a prefill of the GPU",
+        ("per-dispatch cost", _) => "a part of the fixed cost of a dispatch, which is one number here",
+        ("W1 path latency", _) => "a stream that is borrowed without an evaluation",
+        // benchmarks §11: 0.001 and 0.002 ms.
+        ("test_throughput_ceiling (12 kernels)", "memcpy_only") => {
+            "a copy of a few KiB, no longer than the unit of the record"
+        }
+        ("RMSNorm vDSP vectorisation", _) | ("vDSP cross entropy", "before") => {
+            "a loop of the CPU before or after a change of its code"
+        }
+        (what, _) if what.starts_with("mega-kernel") => "a probe whose window is not published",
+        ("roofline", _) => "a bandwidth whose benchmark is not given",
+        ("Orion" | "rustane training (48.8M GPT)" | "rustane single kernel", metric)
+            if !matches!(metric, "gpt2_decode" | "min_iosurface") =>
+        {
+            "a run of another trainer, whose programs are not published"
+        }
+        (what, _) if what.starts_with("chaining") || what.starts_with("standard eval") => {
+            "the record does not say what was evaluated (channels, positions)"
+        }
+        (what, _) if what.starts_with("matmul throughput") => "a rate of the GPU",
+        (what, "decode" | "prefill" | "memory") if what.starts_with("inference (not ANE)") => {
+            "an inference run on the CPU or the GPU"
+        }
+        _ => return None,
+    })
 }
