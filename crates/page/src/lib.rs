@@ -1,10 +1,11 @@
-//! Networks and training runs as HTML pages, each in one file.
+//! Networks, training runs and measurements as HTML pages, each in one file.
 //!
 //! A network's page is for the question why a model is not on the Neural Engine.
 //! [`NetworkPage`] collects what is known about a program: findings, placements, predicted costs,
 //! errors of an audit. [`NetworkPage::html`] writes a page that shows it on the graph of the
 //! program, and next to it what stands in the way, grouped by cause, and what to change first.
-//! [`NetworkPage::json`] is the data that it shows. [`RunPage`] is a training run, with its curves.
+//! [`NetworkPage::json`] is the data that it shows. [`RunPage`] is a training run, with its curves;
+//! [`PlotPage`] shows measurements of one or several sources as plots and tables.
 //! A page loads nothing, and its policy (`Content-Security-Policy`) allows only its own script and
 //! style, by their hashes.
 //!
@@ -36,6 +37,7 @@
 //! | `data` | nodes, findings and totals as JSON |
 //! | `causes` | what stands in the way, and what to change first |
 //! | `run` | training runs |
+//! | `plots` | measurements |
 //! | `html` | the page around the data; its parts are the folder `assets` |
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
@@ -47,8 +49,10 @@ mod graph;
 mod html;
 mod layout;
 mod literal;
+mod plots;
 mod run;
 
+pub use plots::{Plot, PlotAxis, PlotCell, PlotPage, PlotPoint, PlotSeries, PlotTable, SeriesKind};
 pub use run::{Curve, Facts, PageLine, RunPage};
 
 use std::collections::HashMap;
