@@ -11,6 +11,7 @@ use ferrane_machine::cost::{CostModel, predict};
 use ferrane_mil::{DataType, Program};
 use ferrane_probe::{Answer, Attempt, DeviceUnderTest, Probe, ProbeProgram, all_probes, examine};
 
+use super::fits::{Drawn, Timed, findings};
 use super::kernels::{Chain, Kernel};
 use super::published::published;
 use super::report::{SuiteCheck, SuiteFinding, SuiteResult, SuiteRow, SuiteTimes};
@@ -53,16 +54,6 @@ pub(super) struct Context<'c, 'd> {
     chip: String,
     port: Option<DataType>,
     pub result: SuiteResult,
-}
-
-/// A number that follows from the times of rows.
-pub(super) struct Drawn {
-    pub name: &'static str,
-    pub value: f64,
-    pub unit: &'static str,
-    /// The constant of the cost model that it depends on most.
-    pub constant: Option<&'static str>,
-    pub from: &'static str,
 }
 
 /// A program that ran, for more runs of it and for its results.
@@ -136,23 +127,10 @@ impl<'c, 'd> Context<'c, 'd> {
         }
     }
 
-    /// Adds what `draw` draws from the measured times of all rows, next to what it draws from the
-    /// predicted ones.
-    pub fn draw(&mut self, draw: fn(&[(&SuiteRow, f64)]) -> Vec<Drawn>) {
-        let of = |time: fn(&SuiteRow) -> Option<f64>| {
-            let rows: Vec<(&SuiteRow, f64)> =
-                self.result.rows.iter().filter_map(|row| Some((row, time(row)?))).collect();
-            draw(&rows)
-        };
-        let (measured, predicted) = (of(SuiteRow::ms), of(|row| row.predicted_ms.filter(|_| row.ms().is_some())));
-        for Drawn { name, value, unit, constant, from } in measured {
-            let same = predicted.iter().find(|p| p.name == name).map(|p| round(p.value));
-            self.find(name, value, unit, from);
-            if let Some(finding) = self.result.findings.last_mut().filter(|f| f.name == name) {
-                finding.predicted = same;
-                finding.constant = constant.map(String::from);
-            }
-        }
+    /// Adds what `draw` draws from the times of all rows.
+    pub fn draw(&mut self, draw: fn(&Timed<'_>) -> Vec<Drawn>) {
+        let found = findings(&self.result.rows, draw);
+        self.result.findings.extend(found);
     }
 
     /// True if a kernel of this size is left out, which the result then says.

@@ -32,28 +32,44 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `community` | community benchmarks of the reference work, read and written |
+//! | `compare` | reports side by side |
 //! | `context` | compile, load, bind, warm up, time |
+//! | `fits` | what follows from the rows of convolutions |
 //! | `kernels` | programs with random data, references in plain loops |
+//! | `page` | reports as an HTML page with plots |
+//! | `parse` | reports from text |
 //! | `published` | published values |
 //! | `report` | results as data and text |
 //! | `set` | the benchmarks |
 
+mod community;
+mod compare;
 mod context;
+mod fits;
 mod kernels;
+mod page;
+mod parse;
 mod published;
 mod report;
 mod set;
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ferrane_device::Device;
 use ferrane_diag::nearest;
 use ferrane_machine::Subject;
 use ferrane_probe::{DeviceUnderTest, run_isolated};
 
+pub use community::CommunityError;
+pub use compare::{
+    ComparedFinding, ComparedReport, ComparedRow, ComparedTime, SuiteClock, SuiteComparison, WorseRow, compare,
+};
 pub use context::SuiteOptions;
+pub use page::page;
+pub use parse::{SUITE_MOST_BYTES, SuiteParseError};
 pub use published::{PublishedValue, published};
 pub use report::{
     SUITE_FORMAT, SUITE_VERSION, SuiteCheck, SuiteFinding, SuiteReport, SuiteResult, SuiteRow, SuiteTimes,
@@ -62,7 +78,6 @@ pub use set::all_benchmarks;
 
 use context::Context;
 
-use crate::computer::Computer;
 use crate::error::Result;
 
 /// A question about the speed of an engine.
@@ -147,7 +162,8 @@ impl SuiteReport {
             device: device.into(),
             profile: subject.name.clone(),
             chip: subject.chip.clone(),
-            computer: serde_json::to_value(Computer::detect()).unwrap_or_default(),
+            computer: community::this_computer(),
+            timestamp: Some(community::utc(SystemTime::now())),
             stopped: false,
             results: Vec::new(),
         }

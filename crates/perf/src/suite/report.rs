@@ -219,6 +219,9 @@ pub struct SuiteReport {
     pub chip: String,
     /// The computer that the times come from.
     pub computer: Value,
+    /// When the run began, in UTC: `2026-03-03T11:46:08Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
     /// True if the run was stopped before all benchmarks had run.
     pub stopped: bool,
     /// The results, in the order in which the benchmarks ran.
@@ -312,7 +315,7 @@ impl fmt::Display for SuiteResult {
 }
 
 /// The lowest and the highest of some values.
-fn range(values: impl Iterator<Item = f64>) -> String {
+pub(super) fn range(values: impl Iterator<Item = f64>) -> String {
     let (low, high) = values.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     match (low, high) {
         _ if low > high => "-".into(),

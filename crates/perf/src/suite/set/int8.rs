@@ -2,7 +2,8 @@
 
 use ferrane_mil::DataType;
 
-use super::super::context::{Context, Drawn};
+use super::super::context::Context;
+use super::super::fits::{Drawn, Timed};
 use super::super::kernels::Chain;
 use super::super::report::SuiteRow;
 use super::convolutions::chain;
@@ -28,7 +29,7 @@ fn both(cx: &mut Context<'_, '_>, channels: usize, extents: [usize; 2], depth: u
 }
 
 /// The largest ratio of the times of a pair.
-fn gain(rows: &[(&SuiteRow, f64)]) -> Vec<Drawn> {
+fn gain(rows: &Timed<'_>) -> Vec<Drawn> {
     let pairs = rows.windows(2).filter(|pair| pair[0].0.kernel == "conv" && pair[1].0.config == pair[0].0.config);
     let value = pairs.map(|pair| pair[0].1 / pair[1].1).fold(f64::NAN, f64::max);
     let from = "the largest ratio of fp16 time to int8 time";
