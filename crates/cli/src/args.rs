@@ -17,7 +17,10 @@ mod watch;
 
 use std::path::PathBuf;
 
-pub use bench::{Bench, BenchDispatch, BenchGemm, BenchLlm, BenchProgram, BenchStep, BenchSuite, SweepArg};
+pub use bench::{
+    Bench, BenchCompare, BenchConvert, BenchDispatch, BenchFormat, BenchGemm, BenchLlm, BenchProgram, BenchReport,
+    BenchStep, BenchSuite, SweepArg,
+};
 pub use chat::{Chat, CompanionArgs, Generate, GrammarArgs, LoraArg};
 pub use compile::Compile;
 pub use compiled::{Assemble, Disasm, HwxCommand, HwxConvert, HwxPack, HwxUnpack};

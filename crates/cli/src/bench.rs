@@ -1,5 +1,6 @@
 //! `ferrane bench`: how long things take on this computer, measured by `ferrane_perf`.
 
+mod reports;
 pub(crate) mod suite;
 
 use std::fmt::{self, Display};
@@ -34,6 +35,9 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Program(args) => bench_program(args),
         Bench::Dispatch(args) => bench_dispatch(args),
         Bench::Suite(args) => suite::run(&args),
+        Bench::Compare(args) => reports::compare(&args),
+        Bench::Report(args) => reports::report(&args),
+        Bench::Convert(args) => reports::convert(&args),
     }
 }
 

@@ -30,6 +30,13 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     read_most(path, MAX_FILE, "more than 4 GiB, which no compiled program has")
 }
 
+/// The text of a file that has at most `most` bytes, whose `what` has no more; `-` is standard
+/// input.
+pub fn read_bounded(path: &Path, most: u64, what: &str) -> Result<String> {
+    let bytes = read_most(path, most, &format!("more than {} MiB, which no {what} has", most >> 20))?;
+    String::from_utf8(bytes).map_err(|e| failed(path, format!("not UTF-8: {e}")))
+}
+
 fn read_most(path: &Path, most: u64, beyond: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = |from: &mut dyn std::io::Read, bytes: &mut Vec<u8>| from.take(most + 1).read_to_end(bytes);

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use ferrane_perf::gemm::{GemmShape, GemmType};
 use ferrane_perf::step::Axis;
+use ferrane_perf::suite::SuiteClock;
 
 use super::{DeviceArg, PipelineArg, Residual, WeightsForm, WeightsType, whole};
 
@@ -24,6 +25,12 @@ pub enum Bench {
     Dispatch(BenchDispatch),
     /// Repeat the measurements of the reference work, next to published and predicted values.
     Suite(BenchSuite),
+    /// Compare reports of `bench suite` row by row, and fail if rows are slower.
+    Compare(BenchCompare),
+    /// Write reports of `bench suite` as an HTML page with plots.
+    Report(BenchReport),
+    /// Write a report of `bench suite` as a community benchmark of the reference work, or back.
+    Convert(BenchConvert),
 }
 
 /// What grows in a sweep.
@@ -304,4 +311,105 @@ pub struct BenchSuite {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A clock of `ferrane bench compare`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClockArg {
+    /// The command's clock, around an evaluation.
+    Caller,
+    /// The device's own clock; with pace=on, that of the modeled machine.
+    Device,
+}
+
+impl From<ClockArg> for SuiteClock {
+    fn from(clock: ClockArg) -> SuiteClock {
+        match clock {
+            ClockArg::Caller => SuiteClock::Caller,
+            ClockArg::Device => SuiteClock::Device,
+        }
+    }
+}
+
+/// `ferrane bench compare`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+#[command(after_help = "\
+Prints the median of each row next to those of the other reports, with ratios to the first (A), the largest changes first, and then the
+findings. Rows are the same if benchmark, kind and configuration are. Community benchmarks of the reference work are read too.
+
+With --worse-than 10, the status is 1 if a row is slower than in the first report by more than 10 percent: both its median and its
+lowest time must be, on the same clock. Work by other processes makes evaluations longer and none shorter, so it leaves the lowest time
+where it was. A row that now fails or has a wrong result counts too. Files that cannot be read end with status 2.
+
+Examples:
+  ferrane bench compare before.json after.json
+  ferrane bench compare before.json after.json --worse-than 10
+  ferrane bench compare apple_m4_max_20260304.json emulated.json --json")]
+pub struct BenchCompare {
+    /// Reports that `bench suite --out` wrote, or community benchmarks; `-` is standard input.
+    #[arg(value_name = "FILE.json", required = true, num_args = 2..)]
+    pub files: Vec<PathBuf>,
+    /// End with status 1 if a row is slower than in the first report by more than this.
+    #[arg(long, value_name = "PERCENT")]
+    pub worse_than: Option<f64>,
+    /// Compare times on this clock only [default: the device's where a row has it, else the
+    /// caller's].
+    #[arg(long, value_enum)]
+    pub clock: Option<ClockArg>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ferrane bench report`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The page is one file that loads nothing. It shows the device, the computer and the options of each report, a roofline, the curves over
+weights, width, depth and positions, bars of dispatch paths, and all rows, with what was measured, predicted and published. Several
+reports share the plots. Community benchmarks of the reference work are read too.
+
+Examples:
+  ferrane bench report m4.json -o report.html
+  ferrane bench report m4.json emulated.json apple_m4_max_20260304.json -o report.html")]
+pub struct BenchReport {
+    /// Reports that `bench suite --out` wrote, or community benchmarks; `-` is standard input.
+    #[arg(value_name = "FILE.json", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Where the page is written.
+    #[arg(long, short, value_name = "FILE.html")]
+    pub out: PathBuf,
+}
+
+/// A format of `ferrane bench convert`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchFormat {
+    /// The community format of the reference work, schema version 1.
+    Community,
+    /// The format of `bench suite`.
+    Suite,
+}
+
+/// `ferrane bench convert`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A community benchmark holds the rows of `sram-probe` and `peak`, by the caller's clock. Rows with wrong results are left out. What the
+report does not say about the computer is `unknown`. A report of the emulator names the emulator as its chip.
+
+Examples:
+  ferrane bench convert m4.json -o apple_m4_20260304.json
+  ferrane bench convert apple_m4_max_20260304.json --to suite -o m4-max.json")]
+pub struct BenchConvert {
+    /// A report that `bench suite --out` wrote, or a community benchmark; `-` is standard input.
+    #[arg(value_name = "FILE.json")]
+    pub file: PathBuf,
+    /// The format that is written.
+    #[arg(long, value_enum, default_value = "community")]
+    pub to: BenchFormat,
+    /// The GitHub name to submit it under [default: none].
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Where it is written [default: standard output].
+    #[arg(long, short, value_name = "FILE.json")]
+    pub out: Option<PathBuf>,
 }

@@ -40,6 +40,8 @@ fn lines() -> Vec<(&'static str, String)> {
         ("bench llm", "bench llm stories260k --prompt 2 --tokens 1".into()),
         ("bench program", "bench program add.mil --repeat 1".into()),
         ("bench dispatch", "bench dispatch --repeat 2".into()),
+        ("bench suite", "bench suite inmem --most-gflop 0.01 --repeat 2 --out suite.json".into()),
+        ("bench compare", "bench compare suite.json suite.json".into()),
         ("inspect", "inspect add.mil".into()),
         ("run", "run add.mil --input x=[1,2]".into()),
         ("convert", "convert add.mil -o other.mil".into()),

@@ -8,6 +8,7 @@
 
 mod audit;
 mod bench;
+mod bench_suite;
 mod bundles;
 mod chat;
 #[cfg(target_os = "linux")]
