@@ -8,6 +8,7 @@
 //! no result depends on the number of threads. Taps that only ever see padding may be left out, but
 //! never if a weight is infinite or NaN.
 
+mod bytes;
 mod depthwise;
 mod first;
 mod last;
@@ -24,7 +25,8 @@ use crate::pool;
 use first::First;
 use last::Last;
 
-pub use crate::gemm::{Gate, Pixels, PointStep, Prologue};
+pub use crate::gemm::{Gate, Pixels, PointStep, Prologue, Requantize};
+pub use bytes::{ByteConv, ByteEpilogue, ByteImage, BytePixels, ByteResults};
 pub use pair::{Stage, run_pair};
 pub use pooling::{PoolFunction, Pooling};
 pub use shape::{Addend, ConvEpilogue, ConvShape, Finish, Image, ImageMut, Layout, PixelsMut, Weights};

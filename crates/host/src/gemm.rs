@@ -25,6 +25,7 @@
 //! | `drive` | blocking for the caches, and tasks for the threads |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
 //! | `bfp` | products of fp16 factors in block floating point |
+//! | `bytes` | products of two factors of 8 bits, with exact sums: 8-bit activations and weights |
 //! | `coded` | products with a factor of int4 or int8 codes with scales, or of a palette |
 //! | `prepacked`, `unfold`, `fir` | what convolutions of channels-first images add: rows packed once, columns read from an image, weighted sums of shifted rows |
 //! | `strip`, `gather`, `taps`, `winograd` | the same of channels-last images: columns packed once, rows gathered from an image, weighted sums of pixels, transforms of 3 × 3 filters |
@@ -40,6 +41,7 @@ use crate::sync::{self, lock};
 // For the products of 16-bit integers of AVX2 and AVX-512 VNNI.
 #[cfg(target_arch = "x86_64")]
 mod bfp;
+mod bytes;
 mod coded;
 mod columns;
 mod dispatch;
@@ -64,6 +66,8 @@ mod unfold;
 mod vector;
 mod view;
 mod winograd;
+pub use bytes::{MOST_DEPTH, Requantize};
+pub(crate) use bytes::{ByteFinish, ByteProduct, ByteShape, ByteStore};
 pub use coded::{CODED_BLOCK, CODED_ROWS, CodedMatrix, CodedSums, Codes, gemm_coded};
 pub use columns::{BlockColumns, PackedColumns};
 pub(crate) use dispatch::{panel_width, tile_rows};

@@ -689,3 +689,94 @@ proptest! {
         }
     }
 }
+
+/// The results of a convolution of codes by its definition.
+fn byte_sums(shape: &ConvShape, x: &[i32], zero: i32, w: &[i8]) -> Vec<i64> {
+    let (channels, taps) = (shape.channels, shape.kernel.iter().product::<usize>());
+    let index = |mut i: usize, extents: &[usize]| {
+        let mut at = vec![0; extents.len()];
+        for (a, n) in extents.iter().enumerate().rev() {
+            (at[a], i) = (i % n, i / n);
+        }
+        at
+    };
+    let mut sums = Vec::new();
+    for place in 0..shape.output.iter().product() {
+        let at = index(place, &shape.output);
+        for o in 0..shape.outputs {
+            let mut sum = 0i64;
+            for tap in 0..taps {
+                let offsets = index(tap, &shape.kernel);
+                let pixel: Option<usize> = (0..at.len()).try_fold(0, |n, a| {
+                    let i = (at[a] * shape.strides[a] + offsets[a] * shape.dilations[a]).checked_sub(shape.pad[a])?;
+                    (i < shape.input[a]).then_some(n * shape.input[a] + i)
+                });
+                for c in 0..channels {
+                    let x = pixel.map_or(zero, |pixel| x[pixel * channels + c]);
+                    sum += i64::from(x - zero) * i64::from(w[(o * channels + c) * taps + tap]);
+                }
+            }
+            sums.push(sum);
+        }
+    }
+    sums
+}
+
+#[test]
+fn bytes_are_convolved() {
+    let mut rng = crate::random::Rng::new(17);
+    let shapes = [
+        (3, 5, vec![4, 6], vec![4, 6], vec![1, 1], vec![1, 1], vec![1, 1], vec![0, 0]),
+        (8, 20, vec![9, 7], vec![5, 4], vec![3, 3], vec![2, 2], vec![1, 1], vec![1, 1]),
+        (5, 33, vec![12], vec![8], vec![3], vec![1], vec![2], vec![0]),
+        (4, 9, vec![3, 5, 4], vec![3, 5, 3], vec![3, 1, 2], vec![1, 1, 1], vec![1, 1, 1], vec![1, 0, 0]),
+        (16, 70, vec![130], vec![130], vec![1], vec![1], vec![1], vec![0]),
+    ];
+    for (channels, outputs, input, output, kernel, strides, dilations, pad) in shapes {
+        let taps: usize = kernel.iter().product();
+        let shape = ConvShape { channels, outputs, groups: 1, input, output, kernel, strides, dilations, pad };
+        let conv = ByteConv::new(&shape).unwrap();
+        let w: Vec<i8> = (0..outputs * channels * taps).map(|_| rng.below(256) as u8 as i8).collect();
+        let mut packed = vec![0; conv.packed_len()];
+        conv.pack(&w, &mut packed).unwrap();
+        let bytes: Vec<u8> =
+            (0..channels * shape.input.iter().product::<usize>()).map(|_| rng.below(256) as u8).collect();
+        let signed: Vec<i8> = bytes.iter().map(|&b| b as i8).collect();
+        let mut strides = vec![channels as isize; shape.input.len()];
+        for a in (1..strides.len()).rev() {
+            strides[a - 1] = strides[a] * shape.input[a] as isize;
+        }
+        for (zero, is_signed) in [(0, true), (-9, true), (128, false), (30, false)] {
+            let x: Vec<i32> = match is_signed {
+                true => signed.iter().map(|&b| b.into()).collect(),
+                false => bytes.iter().map(|&b| b.into()).collect(),
+            };
+            let wanted: Vec<f32> = byte_sums(&shape, &x, zero, &w).into_iter().map(|sum| sum as f32).collect();
+            let pixels = if is_signed { BytePixels::I8(&signed) } else { BytePixels::U8(&bytes) };
+            let starts = conv.starts(&w, zero - if is_signed { 0 } else { 128 }).unwrap();
+            let image = ByteImage { pixels, origin: 0, strides: &strides, zero };
+            let epilogue = ByteEpilogue {
+                starts: Some(&starts),
+                scales: &vec![1.0; outputs],
+                bias: None,
+                steps: &[],
+                round: false,
+            };
+            let pitch = outputs + 3;
+            let mut out = vec![f32::NAN; wanted.len() / outputs * pitch];
+            conv.run(image, &packed, ByteResults::F32(&mut out), pitch, epilogue).unwrap();
+            for (row, wanted) in out.chunks(pitch).zip(wanted.chunks(outputs)) {
+                assert_eq!(&row[..outputs], wanted, "{shape:?}, zero {zero}");
+                assert!(row[outputs..].iter().all(|v| v.is_nan()));
+            }
+            // What does not fit is refused.
+            let short = ByteImage { origin: 1, ..image };
+            assert!(conv.run(short, &packed, ByteResults::F32(&mut out), pitch, epilogue).is_err());
+            assert!(conv.run(image, &packed[1..], ByteResults::F32(&mut out), pitch, epilogue).is_err());
+            let few = ByteEpilogue { scales: &[1.0], ..epilogue };
+            assert!(conv.run(image, &packed, ByteResults::F32(&mut out), pitch, few).is_err());
+            let len = out.len() - 4;
+            assert!(conv.run(image, &packed, ByteResults::F32(&mut out[..len]), pitch, epilogue).is_err());
+        }
+    }
+}
