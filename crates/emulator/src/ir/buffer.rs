@@ -1,9 +1,10 @@
 //! Buffers: the memory of a plan's values.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ferrane_host::buffer::AllocError;
-use ferrane_host::conv::{Conv, Weights};
+use ferrane_host::conv::{ByteConv, Conv, Weights};
 use ferrane_host::{convert, f16};
 
 use super::view::Storage;
@@ -65,6 +66,8 @@ pub(crate) enum ConstantContent<'a> {
     Widened(&'a [u8]),
     /// Weights in the order of a convolution.
     Packed(Arc<Conv>, WeightBytes<'a>),
+    /// int8 codes in the order of a convolution of bytes.
+    PackedBytes(Arc<ByteConv>, Cow<'a, [u8]>),
 }
 
 /// The weights of a convolution, dense, one row for each output channel.
@@ -105,6 +108,9 @@ impl ConstantContent<'_> {
                 let to: &mut [f32] = bytemuck::try_cast_slice_mut(to).map_err(|e| e.to_string())?;
                 weights.with(|weights| conv.pack(weights, to).map_err(|e| e.to_string()))?
             }
+            ConstantContent::PackedBytes(conv, codes) => {
+                conv.pack(bytemuck::cast_slice(codes), bytemuck::cast_slice_mut(to)).map_err(|e| e.to_string())
+            }
         }
     }
 }
@@ -115,7 +121,7 @@ fn copy(from: &[u8], to: &mut [u8]) -> Result<(), String> {
 }
 
 /// The elements of bytes, copied if they are not aligned.
-fn aligned<T: bytemuck::Pod>(bytes: &[u8]) -> Result<std::borrow::Cow<'_, [T]>, AllocError> {
+fn aligned<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Cow<'_, [T]>, AllocError> {
     if let Ok(elements) = bytemuck::try_cast_slice(bytes) {
         return Ok(elements.into());
     }

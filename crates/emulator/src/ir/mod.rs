@@ -5,6 +5,7 @@
 //! neither needs the other.
 
 mod buffer;
+mod bytes;
 mod chain;
 mod coded;
 mod elementwise;
@@ -17,6 +18,7 @@ mod tensor_op;
 mod view;
 
 pub(crate) use buffer::{Access, Buffer, ConstantContent, MemorySpace, WeightBytes};
+pub(crate) use bytes::ByteLayer;
 pub(crate) use chain::{
     Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Masked, SLOTS, SegmentMatrix,
     TileLocation,

@@ -3,6 +3,7 @@
 //! A step names the views that it reads and writes and the operation; the table decides how it is
 //! computed and rounded.
 
+use super::bytes::ByteLayer;
 use super::chain::Chain;
 use super::coded::{CodedMatmul, CodedWeight};
 use super::group::Group;
@@ -41,6 +42,8 @@ pub(crate) enum StepKind {
     Matmul(Matmul),
     /// A float product with a constant weight that is stored as codes.
     CodedMatmul(CodedMatmul),
+    /// A product of codes with a constant weight of codes.
+    ByteLayer(ByteLayer),
     /// int32 matrix products over `[batch, m, k] · [batch, k, n]`, all views of rank 3.
     IntMatmul,
     /// Softmax along the nest's last axis.
@@ -85,6 +88,7 @@ impl Step {
         let conv = |packed: &PackedConv| packed.conv.multiply_adds();
         let one = match &self.kind {
             StepKind::PackedConv(packed) => conv(packed),
+            StepKind::ByteLayer(layer) => layer.conv.multiply_adds(),
             StepKind::ConvPair(pair) => pair.iter().map(conv).sum(),
             StepKind::Matmul(product) => {
                 return product.batch.len().saturating_mul(product.m * product.k).saturating_mul(product.n);

@@ -6,6 +6,7 @@ use ferrane_device::{Error, ErrorKind, Result};
 use ferrane_mil::{Arg, Constant, DataType, Function, Op, Opset, Type, ValueDef, ValueId, Weights};
 
 use super::args::{Args, floats};
+use super::bytes::ByteOperands;
 use super::member::Open;
 use super::ports::Ports;
 use crate::ir::{
@@ -55,6 +56,10 @@ pub(super) struct Lowering<'a> {
     pub uses: Vec<usize>,
     /// Weights of products that stay codes, by value.
     pub coded: Vec<Option<Arc<CodedWeight>>>,
+    /// What products of codes with codes read, by result, until they are lowered.
+    pub bytes: Vec<Option<ByteOperands<'a>>>,
+    /// Codes that such a product reads, by value.
+    pub multiplied: Vec<bool>,
     /// fp32 copies of constant operands of products.
     pub wide: Vec<(View, View)>,
     pub open: Vec<Open>,
@@ -88,6 +93,8 @@ impl<'a> Lowering<'a> {
             turned: Vec::new(),
             uses: vec![0; count],
             coded: vec![None; count],
+            bytes: vec![None; count],
+            multiplied: vec![false; count],
             wide: Vec::new(),
             open: Vec::new(),
             steps: Vec::new(),
@@ -176,8 +183,16 @@ impl<'a> Lowering<'a> {
             if self.is_needed(op) {
                 // Codes that may be dequantized a second time need memory of their own.
                 let again = op.name == "dequantize" && self.rule(|rules| rules.qdq_defect);
+                let bytes = self.byte_operands(op);
                 for value in op.operands() {
+                    let Some(value) = bytes.as_ref().map_or(Some(value), |bytes| bytes.read_for(value)) else {
+                        continue;
+                    };
                     self.uses[value.index()] += 1 + usize::from(again);
+                }
+                if let (Some(bytes), Some(y)) = (bytes, op.outputs.first()) {
+                    self.multiplied[bytes.x.index()] = true;
+                    self.bytes[y.index()] = Some(bytes);
                 }
             }
         }

@@ -44,6 +44,9 @@ pub(super) struct KnownWeights<'a> {
 
 impl<'a> Lowering<'a> {
     pub(super) fn conv(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if self.byte_layer(op, args)? {
+            return Ok(());
+        }
         // Whether a weight stays codes is known only now, after its pad was left to the
         // convolution.
         let coded = self.coded(args, "weight");

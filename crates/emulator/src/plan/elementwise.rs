@@ -301,6 +301,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn quantization(&mut self, op: &'a Op, args: &Args<'a>, y: ValueId) -> Result<()> {
+        if let Some(codes) = args.value("input").filter(|x| op.name == "dequantize" && self.multiplied[x.index()]) {
+            // Codes that a product reads come from memory here too: the step that makes them may
+            // then be joined with the one before it.
+            self.view(codes)?;
+        }
         let x = self.source(op, args, "input")?;
         let rank = self.shape(y)?.len();
         let scale = self.per_axis(args, "scale", rank, 1.0)?;

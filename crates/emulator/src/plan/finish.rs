@@ -93,7 +93,7 @@ fn joined(steps: &[Step], at: usize, buffers: &[Buffer<'_>]) -> Option<Vec<(usiz
 
 /// The step with its operands in the shape of the image `like`, if they have another one. A linear
 /// layer is a convolution over a row of pixels, and what follows it has the shape of the program.
-fn pixels<'s>(step: &'s Step, like: &View) -> Option<Cow<'s, Step>> {
+pub(super) fn pixels<'s>(step: &'s Step, like: &View) -> Option<Cow<'s, Step>> {
     let shape = &step.writes.first()?.shape;
     if *shape == like.shape || like.shape.len() != 3 || like.shape[0] != 1 {
         return Some(Cow::Borrowed(step));
@@ -196,10 +196,20 @@ fn addend(view: &View, to: &View, read: usize) -> Option<Addend> {
 /// The number by which [`point_steps`] knows the addend.
 const ADDEND: usize = usize::MAX;
 
+/// A group as operations on one value that is stored then, as [`value_steps`].
+fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>> {
+    let mut steps = value_steps(group, own, halves)?;
+    // Stored values are rounded anyway.
+    if halves && steps.last() == Some(&PointStep::Round) {
+        steps.pop();
+    }
+    Some(steps)
+}
+
 /// A group as operations on one value, if it is a sequence of these, with products by at most one
 /// earlier value and sums with the other operand, if there is one. The results of the convolution,
 /// operand `own`, are fp16 values if they are `halves`.
-fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>> {
+pub(super) fn value_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>> {
     use {Elementwise as E, Unary as U};
     // Values by number: 0 is the operand, the others are results of instructions. Registers hold
     // them.
@@ -260,12 +270,7 @@ fn point_steps(group: &Group, own: usize, halves: bool) -> Option<Vec<PointStep>
     if let Some(held) = held {
         steps[held].push(PointStep::Hold);
     }
-    let mut steps = with_gates(steps.concat());
-    // Stored values are rounded anyway.
-    if halves && steps.last() == Some(&PointStep::Round) {
-        steps.pop();
-    }
-    Some(steps)
+    Some(with_gates(steps.concat()))
 }
 
 /// The steps, with products by a gate of the value itself as one step.

@@ -99,7 +99,7 @@ impl Lowering<'_> {
         };
         let convolved = |view: &View| {
             let near = self.steps.iter().rev().take(near::DISTANCE);
-            let mut writers = near.filter(|step| matches!(step.kind, StepKind::PackedConv(_)));
+            let mut writers = near.filter(|step| matches!(step.kind, StepKind::PackedConv(_) | StepKind::ByteLayer(_)));
             writers.any(|step| step.writes.contains(view))
         };
         self.policy.fuses && !sources.iter().any(tied) && sources.iter().flatten().any(convolved)

@@ -43,7 +43,10 @@ impl<'a> Lowering<'a> {
         Ok(match op.name.as_str() {
             "conv" | "conv_transpose" => {
                 let args = self.args(op)?;
-                args.value("weight").is_none_or(|w| self.function.constant(w).is_some() || self.is_decompressed(w))
+                self.bytes[y.index()].is_some()
+                    || args
+                        .value("weight")
+                        .is_none_or(|w| self.function.constant(w).is_some() || self.is_decompressed(w))
             }
             "max_pool"
             | "avg_pool"

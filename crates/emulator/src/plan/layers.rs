@@ -27,6 +27,9 @@ pub(super) struct After {
 
 impl<'a> Lowering<'a> {
     pub(super) fn matmul(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if self.byte_layer(op, args)? {
+            return Ok(());
+        }
         if let Some(weight) = self.coded(args, "y") {
             return self.coded_product(op, args, weight);
         }
@@ -208,6 +211,9 @@ impl<'a> Lowering<'a> {
     }
 
     pub(super) fn linear(&mut self, op: &'a Op, args: &Args<'a>) -> Result<()> {
+        if self.byte_layer(op, args)? {
+            return Ok(());
+        }
         if let Some(weight) = self.coded(args, "weight") {
             return self.coded_product(op, args, weight);
         }

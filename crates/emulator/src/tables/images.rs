@@ -3,7 +3,7 @@
 use ferrane_device::Result;
 use ferrane_host::conv;
 
-use crate::ir::{Addend, Finish, MAX_READS, PackedConv, Pool, PoolForm, Prologue, Step, View};
+use crate::ir::{Addend, ByteLayer, Finish, MAX_READS, PackedConv, Pool, PoolForm, Prologue, Step, View};
 
 use std::ops::Range;
 
@@ -82,6 +82,52 @@ pub(crate) fn conv_pair(
         let image = image(x, i, &reads[0], bases[0])?;
         let to = image_mut(out, i, &mut write, second.layout)?;
         conv::run_pair(stages, image, to).map_err(|e| failed(step, &e))?;
+    }
+    Ok(())
+}
+
+/// A product of codes with codes, one image after the other.
+pub(crate) fn byte_layer(
+    step: &Step,
+    layer: &ByteLayer,
+    reads: &Reads<'_>,
+    bases: &[usize],
+    writes: Writes<'_>,
+) -> Result<()> {
+    let (x, out) = (&step.reads[0], &step.writes[0]);
+    let [mut write, ..] = writes;
+    let (Slice::I8(weights), Slice::F32(scales)) = (reads[1], reads[2]) else {
+        return Err(broken("packed codes or scales have another type"));
+    };
+    let starts = match reads[3] {
+        Slice::I32(starts) if layer.starts => Some(starts),
+        _ if layer.starts => return Err(broken("starts of sums are not int32")),
+        _ => None,
+    };
+    let bias = match reads[3 + usize::from(layer.starts)] {
+        Slice::F32(bias) if layer.bias => Some(bias),
+        _ if layer.bias => return Err(broken("a bias is not fp32")),
+        _ => None,
+    };
+    let pixels = match reads[0] {
+        Slice::I8(codes) => conv::BytePixels::I8(codes),
+        Slice::U8(codes) => conv::BytePixels::U8(codes),
+        _ => return Err(broken("an image is not of bytes")),
+    };
+    let epilogue = conv::ByteEpilogue { starts, scales, bias, steps: &layer.steps, round: layer.round };
+    for i in 0..x.shape[0] {
+        let origin = bases[0].wrapping_add_signed(i as isize * x.strides[0]);
+        let image = conv::ByteImage { pixels, origin, strides: &x.strides[2..], zero: layer.zero };
+        let at = i * out.stride(0) as usize;
+        let to = match (&mut write, layer.codes) {
+            (SliceMut::F16(s), None) => s.get_mut(at..).map(conv::ByteResults::F16),
+            (SliceMut::F32(s), None) => s.get_mut(at..).map(conv::ByteResults::F32),
+            (SliceMut::I8(s), Some(how)) => s.get_mut(at..).map(|s| conv::ByteResults::I8(s, how)),
+            (SliceMut::U8(s), Some(how)) => s.get_mut(at..).map(|s| conv::ByteResults::U8(s, how)),
+            _ => None,
+        };
+        let to = to.ok_or_else(|| broken("the results of a product of codes have another type"))?;
+        layer.conv.run(image, weights, to, layer.pitch, epilogue).map_err(|e| failed(step, &e))?;
     }
     Ok(())
 }

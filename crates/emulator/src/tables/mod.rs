@@ -73,6 +73,7 @@ impl Table {
                 StepKind::Norm(norm) => rows::norm(self, norm, &r, bases, w)?,
                 StepKind::Conv(conv) => products::conv(self, step, conv, &r, bases, w)?,
                 StepKind::PackedConv(conv) => images::packed_conv(self, step, conv, &r, bases, w)?,
+                StepKind::ByteLayer(layer) => images::byte_layer(step, layer, &r, bases, w)?,
                 StepKind::ConvPair(pair) => images::conv_pair(step, pair, &r, bases, w)?,
                 StepKind::Pool(pool) => images::pool(self, step, pool, &r, bases, w)?,
                 StepKind::Remap(maps) => moves::remap(step, maps, &r, bases, w),

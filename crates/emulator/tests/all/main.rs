@@ -1,6 +1,7 @@
 //! The emulator through the seam: ops, groups, patterns of the kernels, errors, data.
 
 mod audit;
+mod bytes;
 mod calls;
 mod chains;
 mod coded;

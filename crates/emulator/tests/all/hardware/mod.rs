@@ -12,7 +12,7 @@ use ferrane_mil::Program;
 use crate::harness::{Tensor, run_on};
 
 /// An emulator with the arithmetic of a profile's machine.
-fn machine(profile: &str) -> EmulatorOptions {
+pub fn machine(profile: &str) -> EmulatorOptions {
     let mut options = EmulatorOptions::default();
     options.numerics = Numerics::Hardware;
     options.profile = Profile::named(profile).unwrap();

@@ -69,7 +69,8 @@ impl ByteFinish<'_> {
         if !self.steps.is_empty() {
             apply(self.steps, values);
         }
-        if self.round {
+        // A conversion to fp16 rounds anyway.
+        if self.round && !matches!(self.store, ByteStore::F16(_)) {
             convert::round_f16(values);
         }
         let count = columns.len();
