@@ -2,7 +2,8 @@
 //!
 //! A [`Conv`] is made once for a shape and a layout of the images. It packs the weights once, and
 //! then computes one image at a time. Images have their channels first (module `first`), or last
-//! (module `last`), which is faster in all but a few cases.
+//! (module `last`), which is faster in all but a few cases. A [`ByteConv`] is one of 8-bit codes
+//! with 8-bit codes, whose sums are integers.
 //!
 //! Invariants: a sum adds its products in an order that depends on the shape and the layout alone;
 //! no result depends on the number of threads. Taps that only ever see padding may be left out, but

@@ -9,7 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`ceiling`] | the peak arithmetic and read rates of this processor, measured |
-//! | [`conv`] | convolutions of fp32 and fp16 images |
+//! | [`conv`] | convolutions of fp32 and fp16 images, and of bytes |
 //! | [`convert`] | fp32 ↔ fp16, contiguous, by rows, transposing |
 //! | [`buffer`] | shared bytes with a run-time access state; plain aligned arenas |
 //! | [`fs`] | files that are replaced whole or not at all |

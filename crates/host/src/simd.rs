@@ -78,6 +78,17 @@ pub fn ask<T>(values: &[T]) {
 /// integer, which stands in the low bits of the sum.
 pub(crate) const ROUND: f32 = 12_582_912.0;
 
+/// The integer of a whole number of at most 2²² in magnitude, in a form that vectorizes: `as`
+/// saturates, which the compiler does number by number.
+///
+/// ```
+/// assert_eq!(ferrane_host::simd::integer(-128.0), -128);
+/// ```
+#[inline(always)]
+pub fn integer(x: f32) -> i32 {
+    (x + ROUND).to_bits() as i32 - ROUND.to_bits() as i32
+}
+
 /// Twice the exponent bias, for the sum of two exponents.
 const BIASES: f32 = 254.0;
 

@@ -1,8 +1,8 @@
 //! Products of codes with codes: layers with int8 weights whose activations were quantized.
 //!
 //! Where the operand of a convolution, a linear layer or a product is the result of `dequantize`,
-//! and its constant weight is int8 codes with one scale for each output channel, the product of both
-//! factors' scales is a factor of the whole sum. So the product reads the codes of both, sums
+//! and its constant weight is int8 codes with one scale for each output channel, the product of
+//! both factors' scales is a factor of the whole sum. So the product reads the codes of both, sums
 //! integers, and scales each sum once (`host::conv::ByteConv`). The `dequantize` remains for its
 //! other readers only. A `quantize` of the results joins the step (`requantize`), so activations
 //! between such layers are bytes in memory.
@@ -229,8 +229,8 @@ impl<'a> Lowering<'a> {
         Ok(true)
     }
 
-    /// The step without its layout, and what it reads; the first of these is still the codes as they
-    /// lie in memory.
+    /// The step without its layout, and what it reads; the first of these is still the codes as
+    /// they lie in memory.
     fn byte_step(
         &mut self,
         op: &'a Op,

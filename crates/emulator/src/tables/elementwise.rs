@@ -47,7 +47,7 @@ pub(crate) fn run(table: &Table, op: Elementwise, to: &mut [f32], from: [&[f32];
         Elementwise::Quantize(low, high) => {
             let to: &mut [i32] = bytemuck::cast_slice_mut(to);
             let (low, high) = (low as f32, high as f32);
-            map!(to, a, b, c => ((a / b).round_ties_even() + c).max(low).min(high) as i32);
+            map!(to, a, b, c => simd::integer(((a / b).round_ties_even() + c).max(low).min(high)));
         }
         Elementwise::Select => {
             let a: &[i32] = bytemuck::cast_slice(a);

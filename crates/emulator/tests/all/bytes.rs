@@ -310,8 +310,8 @@ impl Layer {
         })
     }
 
-    /// What the results become codes of, in the order of the outputs: integers, one product, and fp16
-    /// if `halves`.
+    /// What the results become codes of, in the order of the outputs: integers, one product, and
+    /// fp16 if `halves`.
     fn values(&self, halves: bool) -> Vec<f64> {
         let (x, w, taps) = (self.input().values, self.weight(), self.taps());
         let (k, n, places) = (self.inputs, self.outputs, HEIGHT * WIDTH);
@@ -420,7 +420,8 @@ proptest! {
         }
     }
 
-    /// What is done before `quantize` has the same bits as where its operand is read elsewhere, too.
+    /// What is done before `quantize` has the same bits as where its operand is read elsewhere,
+    /// too.
     #[test]
     fn steps_before_codes_have_their_own_bits(layer in layers(|exponent| 2f64.powi(exponent)), op in 0usize..6) {
         let op = ["", "silu", "relu6", "sigmoid", "square", "softplus"][op];

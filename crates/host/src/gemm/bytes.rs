@@ -1,9 +1,9 @@
 //! Products of two factors of bytes, with sums of 32 bits: what layers with 8-bit weights between
 //! 8-bit activations consist of.
 //!
-//! The left factor has signed or unsigned bytes, row by row; the right one signed bytes, packed once
-//! in panels of vectors of columns. A step of a kernel multiplies several neighbors along K of each
-//! column, [`ByteKernel::depth`], with as many of a row, which it broadcasts:
+//! The left factor has signed or unsigned bytes, row by row; the right one signed bytes, packed
+//! once in panels of vectors of columns. A step of a kernel multiplies several neighbors along K of
+//! each column, [`ByteKernel::depth`], with as many of a row, which it broadcasts:
 //!
 //! | kernel | lanes | depth | tile |
 //! |---|---|---|---|
@@ -17,9 +17,9 @@
 //! both factors to 16 bits.
 //!
 //! *Range.* A product of two bytes is at most 255 · 128 in magnitude after a zero point has been
-//! subtracted, so sums of up to [`MOST_DEPTH`] products fit 32 bits; sums wrap on the way, which does
-//! not change the result. Every kernel gives the same sums. The conversion to fp32 rounds those of
-//! 2²⁴ and more, which take more than 512 products.
+//! subtracted, so sums of up to [`MOST_DEPTH`] products fit 32 bits; sums wrap on the way, which
+//! does not change the result. Every kernel gives the same sums. The conversion to fp32 rounds
+//! those of 2²⁴ and more, which take more than 512 products.
 
 use std::ops::Range;
 
@@ -49,7 +49,6 @@ const TASK_ROWS: usize = 16 * TALL;
 /// A way to compute the sums: the same by each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteKernel {
-    /// Plain loops.
     Plain,
     /// Pairs of 16-bit integers.
     #[cfg(target_arch = "x86_64")]
@@ -125,7 +124,6 @@ impl ByteKernel {
 /// The shape of a right factor and of its panels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteShape {
-    /// Columns.
     pub n: usize,
     /// Length of the sums.
     pub k: usize,
@@ -208,7 +206,7 @@ impl ByteShape {
 pub(crate) struct ByteProduct<'a> {
     pub shape: ByteShape,
     pub rows: usize,
-    /// The panels.
+    /// As [`ByteShape::pack`] has written them.
     pub weights: &'a [i8],
     /// Writes the `k` signed bytes of a row.
     pub gather: &'a (dyn Fn(usize, &mut [i8]) + Sync),

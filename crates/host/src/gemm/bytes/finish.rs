@@ -128,13 +128,13 @@ impl Requantize {
         if inverse.is_normal() && scale.is_normal() && scale.to_bits() << 9 == 0 {
             vectorize!({
                 for (to, &v) in to.iter_mut().zip(values) {
-                    *to = ((v * inverse).round_ties_even() + zero).max(low).min(high) as i32 as u8;
+                    *to = simd::integer(((v * inverse).round_ties_even() + zero).max(low).min(high)) as u8;
                 }
             });
         } else {
             vectorize!({
                 for (to, &v) in to.iter_mut().zip(values) {
-                    *to = ((v / scale).round_ties_even() + zero).max(low).min(high) as i32 as u8;
+                    *to = simd::integer(((v / scale).round_ties_even() + zero).max(low).min(high)) as u8;
                 }
             });
         }
