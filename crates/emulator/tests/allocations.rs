@@ -70,7 +70,23 @@ fn mixture(b: &mut Builder, x: ValueId) -> Result<Vec<ValueId>, MilError> {
     let is_less = b.op("less", "is_less", [("x", part.into()), ("y", Constant::fp16(0.25).into())])?;
     results.push(b.select("select", is_less, part, Constant::fp16(0.0))?);
     results.push(b.cast("cast", part, DataType::Fp32)?);
+    results.push(codes(b, part)?);
     Ok(results)
+}
+
+/// A layer between codes of 8 bits.
+fn codes(b: &mut Builder, x: ValueId) -> Result<ValueId, MilError> {
+    let scale = || ("scale", Constant::fp16(0.125).into());
+    let to = || ("output_dtype", Constant::string("int8").into());
+    let codes = b.op("quantize", "codes", [("input", x.into()), scale(), to()])?;
+    let decoded = b.op("dequantize", "decoded", [("input", codes.into()), scale()])?;
+    let data = Constant::raw(DataType::Int8, &[4, 8, 1, 1], &[3; 32]);
+    let scales = Constant::fp16s(&[4, 1, 1, 1], &[f16::ONE; 4]);
+    let args = [("data", data.into()), ("scale", scales.into())];
+    let weight = b.op("constexpr_blockwise_shift_scale", "codes_weight", args)?;
+    let layer = b.conv("layer", decoded, weight, None, &Conv::default())?;
+    let layer = b.op("silu", "silu", [("x", layer.into())])?;
+    b.op("quantize", "layer_codes", [("input", layer.into()), scale(), to()])
 }
 
 #[test]
