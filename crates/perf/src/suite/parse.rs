@@ -12,8 +12,8 @@ use super::report::{SUITE_FORMAT, SUITE_VERSION, SuiteReport, SuiteRow, SuiteTim
 /// Larger texts are refused before they are read. All benchmarks together write less than 1 MiB.
 pub const SUITE_MOST_BYTES: u64 = 64 << 20;
 
-/// Limits on the parts of a report, with a margin of more than ten to what the suite writes. What is
-/// done with reports may take time in the square of these numbers.
+/// Limits on the parts of a report, with a margin of more than ten to what the suite writes. What
+/// is done with reports may take time in the square of these numbers.
 const MOST: [(&str, usize); 3] = [("benchmarks", 1000), ("rows", 10_000), ("findings", 10_000)];
 
 /// Why a text is not a report of the suite.
