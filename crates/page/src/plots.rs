@@ -9,6 +9,9 @@ const PAGE: &str = include_str!("../assets/plots.html");
 const STYLE: &str = include_str!("../assets/plots.css");
 const SCRIPT: &str = include_str!("../assets/plots.js");
 
+/// Larger numbers are not drawn: no measurement has them, and the script's scales would overflow.
+const LARGEST: f64 = 1e30;
+
 /// What a page of measurements shows: sources of measurements with their facts, plots in which each
 /// source has a shape and a color, and tables. Whatever is empty is left out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -158,7 +161,7 @@ impl Plot {
     fn json(&self) -> Value {
         let axis = |axis: &PlotAxis| json!({"label": axis.label, "log": axis.logarithmic});
         // What cannot be drawn on a logarithmic axis, or at all, is left out.
-        let drawn = |value: f64, axis: &PlotAxis| value.is_finite() && (value > 0.0 || !axis.logarithmic);
+        let drawn = |value: f64, axis: &PlotAxis| value.abs() < LARGEST && (value > 1.0 / LARGEST || !axis.logarithmic);
         let bars = !self.groups.is_empty();
         let point = |p: &PlotPoint| {
             let inside = (bars || drawn(p.x, &self.x)) && drawn(p.y, &self.y);
@@ -272,7 +275,8 @@ mod tests {
     #[test]
     fn points_that_no_axis_has_are_left_out() {
         let at = |x: f64, y: f64| PlotPoint { x, y, spread: Some((0.0, y * 2.0)), ..PlotPoint::default() };
-        let points = vec![at(0.0, 1.0), at(1.0, 0.0), at(2.0, f64::NAN), at(f64::INFINITY, 1.0), at(3.0, 4.0)];
+        let points =
+            vec![at(0.0, 1.0), at(1.0, 0.0), at(2.0, f64::NAN), at(f64::INFINITY, 1.0), at(3.0, 4.0), at(3.0, 1e40)];
         let series = vec![PlotSeries { points, ..PlotSeries::default() }];
         let axis = |logarithmic| PlotAxis { label: String::new(), logarithmic };
         let marks = vec![(0.0, 0, String::new()), (2.0, 0, String::new())];
