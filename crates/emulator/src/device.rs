@@ -216,10 +216,11 @@ impl Backend for Emulator {
     fn name(&self) -> String {
         let numerics = self.options.numerics.name();
         let machine = &self.options.profile.subject.name;
+        let pace = if self.options.pace { ", paced" } else { "" };
         match self.options.limits {
-            Limits::Off => format!("emulator ({numerics})"),
-            Limits::Warn => format!("emulator ({numerics}, warns of {machine}'s limits)"),
-            Limits::Enforce => format!("emulator ({numerics}, limits of {machine})"),
+            Limits::Off => format!("emulator ({numerics}{pace})"),
+            Limits::Warn => format!("emulator ({numerics}, warns of {machine}'s limits{pace})"),
+            Limits::Enforce => format!("emulator ({numerics}, limits of {machine}{pace})"),
         }
     }
 

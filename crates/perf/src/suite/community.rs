@@ -93,7 +93,13 @@ fn positions(channels: u32) -> u32 {
 
 /// A chain of convolutions with one number as its time.
 fn conv(channels: u32, positions: u32, depth: u32, ms: f64) -> SuiteRow {
-    let config = [("channels", json!(channels)), ("positions", json!(positions)), ("depth", json!(depth))];
+    // The programs of the script have fp32 ports with casts, as the rows of the suite say.
+    let config = [
+        ("channels", json!(channels)),
+        ("positions", json!(positions)),
+        ("depth", json!(depth)),
+        ("ports", json!("fp32")),
+    ];
     let mut row = SuiteRow::new("conv", &config);
     row.evaluation = Some(one(ms));
     let taps = f64::from(channels) * f64::from(channels) * f64::from(depth);

@@ -60,16 +60,20 @@ fn row<'r>(result: &'r SuiteResult, channels: u64) -> &'r SuiteRow {
     result.rows.iter().find(|row| row.config["channels"] == channels).unwrap()
 }
 
+/// The median of the published times of a row, if they are of the very chip.
+fn own_ms(report: &SuiteReport, row: &SuiteRow) -> Option<f64> {
+    let flops = row.rates.get("gflop").and_then(serde_json::Value::as_f64)? * 1e9;
+    let mut published: Vec<f64> = row.published_ms(flops).collect();
+    published.sort_by(f64::total_cmp);
+    row.published.iter().all(|p| p.chip == report.chip).then(|| published.get(published.len() / 2).copied())?
+}
+
 /// Relative errors of the rows' times against published times of the very chip.
 fn errors(report: &SuiteReport) -> Vec<f64> {
     let mut errors = Vec::new();
     for row in report.results.iter().flat_map(|r| &r.rows) {
-        let own = row.published.iter().all(|p| p.chip == report.chip);
-        let flops = row.rates.get("gflop").and_then(serde_json::Value::as_f64).unwrap_or(0.0) * 1e9;
-        let mut published: Vec<f64> = row.published_ms(flops).collect();
-        published.sort_by(f64::total_cmp);
-        if let (Some(ms), true, false) = (row.ms(), own, published.is_empty()) {
-            errors.push((ms / published[published.len() / 2] - 1.0).abs());
+        if let (Some(ms), Some(published)) = (row.ms(), own_ms(report, row)) {
+            errors.push((ms / published - 1.0).abs());
         }
     }
     errors.sort_by(f64::total_cmp);
@@ -78,7 +82,7 @@ fn errors(report: &SuiteReport) -> Vec<f64> {
 
 #[test]
 fn each_machine_has_its_published_character() {
-    let mut compared = 0;
+    let (mut compared, mut dips) = (0, 0);
     for machine in MACHINES {
         let report = measured(machine, &["inmem", "sram-probe"], &quick(2.3));
         assert_eq!(report.wrong().count(), 0, "{machine}");
@@ -91,11 +95,18 @@ fn each_machine_has_its_published_character() {
         let floor = report.result("inmem").unwrap();
         let floor = floor.finding("floor_ms").unwrap_or_else(|| panic!("{machine}: {floor}"));
         assert!((floor * 1e3 / model.dispatch_us() - 1.0).abs() < 0.05, "{machine}: {floor}");
-        // At 4096 channels weights stream more slowly, on every published machine (benchmarks §4).
-        let [before, dip] = [3584, 4096].map(|channels| row(probe, channels).ms().unwrap() - floor);
-        let slower = dip / before / (4096.0f64 / 3584.0).powi(2);
-        let expected = model.constants.stream_gb_s.value / model.constants.alias_gb_s.value;
-        assert!((slower / expected - 1.0).abs() < 0.15, "{machine}: {slower} times slower, not {expected}");
+        // The dip at 4096 channels (benchmarks §4), where the chip has published rows of both widths.
+        let [before, dip] = [3072, 4096].map(|channels| row(probe, channels));
+        if let (Some(published), Some(measured)) = (own_ms(&report, dip), dip.ms())
+            && let (Some(published_before), Some(measured_before)) = (own_ms(&report, before), before.ms())
+        {
+            let (published, measured) = (published / published_before, measured / measured_before);
+            assert!(
+                published > 2.0 && (measured / published - 1.0).abs() < 0.25,
+                "{machine}: {measured}, not {published}"
+            );
+            dips += 1;
+        }
         let errors = errors(&report);
         if errors.len() >= 4 {
             // The model's median error by chip is at most 15 % (docs/cost-model.md).
@@ -104,7 +115,7 @@ fn each_machine_has_its_published_character() {
         }
     }
     // The M4 and the M4 Max; few rows or none are published of the others.
-    assert_eq!(compared, 2);
+    assert_eq!((compared, dips), (2, 2));
 }
 
 #[test]

@@ -13,7 +13,12 @@ pub(super) fn chain_row(chain: &Chain) -> SuiteRow {
     let [height, width] = chain.extents;
     SuiteRow::new(
         if chain.int8 { "w8a8" } else { "conv" },
-        &[("channels", json!(chain.channels)), ("positions", json!(height * width)), ("depth", json!(chain.depth))],
+        &[
+            ("channels", json!(chain.channels)),
+            ("positions", json!(height * width)),
+            ("depth", json!(chain.depth)),
+            ("ports", json!(chain.port.name())),
+        ],
     )
 }
 
