@@ -177,7 +177,7 @@ impl<'c, 'd> Context<'c, 'd> {
             begun = Instant::now();
             Some(round(ms))
         };
-        let options = CompileOptions::labeled(format!("{}", self.result.name));
+        let options = CompileOptions::labeled(self.result.name.clone());
         let ran = (|| {
             let artifact = self.device().compile(ProgramSource::Program(program), &options)?;
             row.compile_ms = lap();
