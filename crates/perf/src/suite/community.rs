@@ -459,7 +459,7 @@ mod tests {
         let sram = report.result("sram-probe").unwrap();
         assert!(sram.question.ends_with('?') && sram.rows.len() == 6);
         assert_eq!(sram.rows[5].evaluation.as_ref().map(|t| (t.median_ms, t.repeats)), Some((1.046, 1)));
-        assert_eq!(json!(sram.rows[5].config), json!({"channels": 4096, "positions": 64, "depth": 1}));
+        assert_eq!(json!(sram.rows[5].config), json!({"channels": 4096, "positions": 64, "depth": 1, "ports": "fp32"}));
         assert!(sram.finding("dip_4096").unwrap() > 1.5, "{:?}", sram.findings);
         let peak = report.result("peak").unwrap();
         assert_eq!((peak.rows.len(), peak.finding("peak_tflops")), (2, Some(12.306)));
