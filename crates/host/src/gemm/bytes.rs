@@ -70,21 +70,19 @@ impl ByteKernel {
     pub fn all() -> &'static [ByteKernel] {
         static ALL: std::sync::OnceLock<Vec<ByteKernel>> = std::sync::OnceLock::new();
         ALL.get_or_init(|| {
-            let mut all = vec![ByteKernel::Plain];
+            #[cfg(not(target_arch = "x86_64"))]
+            let vectors: [(ByteKernel, bool); 0] = [];
             #[cfg(target_arch = "x86_64")]
-            {
+            let vectors = {
                 use super::{bfp, isa};
-                if isa::has_avx2() {
-                    all.push(ByteKernel::Avx2);
-                    if x86::has_avx_vnni() {
-                        all.push(ByteKernel::AvxVnni);
-                    }
-                }
-                if isa::has_avx512() && bfp::has_avx512_vnni() {
-                    all.push(ByteKernel::Avx512);
-                }
-            }
-            all
+                [
+                    (ByteKernel::Avx2, isa::has_avx2()),
+                    (ByteKernel::AvxVnni, isa::has_avx2() && x86::has_avx_vnni()),
+                    (ByteKernel::Avx512, isa::has_avx512() && bfp::has_avx512_vnni()),
+                ]
+            };
+            let supported = vectors.into_iter().filter(|(_, has)| *has).map(|(kernel, _)| kernel);
+            std::iter::once(ByteKernel::Plain).chain(supported).collect()
         })
     }
 
