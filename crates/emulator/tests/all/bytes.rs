@@ -430,8 +430,11 @@ proptest! {
         let (found, wanted) =
             (run(Numerics::Fast, &joined, &input).unwrap(), run(Numerics::Fast, &apart, &input).unwrap());
         prop_assert_eq!(bits(&found[0]), bits(&wanted[0]), "{:?}", &layer);
-        // The values themselves, from whose bits the codes follow.
-        let codes: Vec<f64> = wanted[1].values.iter().map(|&v| layer.code((v as f32 / layer.scales[2] as f32).into())).collect();
-        prop_assert_eq!(&found[0].values, &codes);
+        // The values themselves, from whose bits the codes follow. An infinite sum makes silu a NaN,
+        // for which MIL defines no code.
+        for (&found, &value) in found[0].values.iter().zip(&wanted[1].values).filter(|(_, v)| !v.is_nan()) {
+            let code = layer.code((value as f32 / layer.scales[2] as f32).into());
+            prop_assert_eq!(found, code, "{} in {:?}", value, &layer);
+        }
     }
 }
