@@ -430,8 +430,8 @@ proptest! {
         let (found, wanted) =
             (run(Numerics::Fast, &joined, &input).unwrap(), run(Numerics::Fast, &apart, &input).unwrap());
         prop_assert_eq!(bits(&found[0]), bits(&wanted[0]), "{:?}", &layer);
-        // The values themselves, from whose bits the codes follow. An infinite sum makes silu a NaN,
-        // for which MIL defines no code.
+        // The values themselves, from whose bits the codes follow. An infinite sum makes silu a
+        // NaN, for which MIL defines no code.
         for (&found, &value) in found[0].values.iter().zip(&wanted[1].values).filter(|(_, v)| !v.is_nan()) {
             let code = layer.code((value as f32 / layer.scales[2] as f32).into());
             prop_assert_eq!(found, code, "{} in {:?}", value, &layer);
