@@ -212,11 +212,9 @@ impl<'c, 'd> Context<'c, 'd> {
     ) -> Result<()> {
         let (warm, first) = (Instant::now(), call()?);
         let slow = first.wall > self.options.time;
-        while !slow && warm.elapsed() < self.options.time / 2 {
+        let enough = (first.wall * WARM_UP as u32).min(self.options.time / 2);
+        while !slow && warm.elapsed() < enough {
             call()?;
-            if warm.elapsed() > first.wall * WARM_UP as u32 {
-                break;
-            }
         }
         let repeats = match self.options.repeat {
             None if slow => Repeats::Count(FEW),

@@ -12,7 +12,7 @@ use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, MilError, Opset, Progr
 use crate::error::Result;
 
 /// The path of the weights in the text of a program.
-const WEIGHTS: &str = "@model_path/weights/weight.bin";
+pub(super) const WEIGHTS: &str = "@model_path/weights/weight.bin";
 /// The scale of activations in int8 chains, 2⁻³ (int8 §1).
 const ACTIVATION_SCALE: f32 = 0.125;
 /// The scale of weights in int8 chains, 2⁻¹⁰. The original's 2⁻³ saturates every activation of a
@@ -87,6 +87,11 @@ pub(super) fn dense_values(rng: &mut Rng, count: usize, most: f32) -> Vec<f32> {
 
 fn bytes(values: &[f16]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect()
+}
+
+/// Values rounded to fp16, as a constant stores them.
+pub(super) fn halves(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| f16::from_f32(*v).to_bits().to_le_bytes()).collect()
 }
 
 /// The bound of uniform weights that keep the variance of activations.

@@ -1,7 +1,6 @@
 //! Attention: masks, splits between engine and CPU, keys and values as weights, whole blocks.
 
 use ferrane_device::{Tensor, Tensors};
-use ferrane_host::f16;
 use ferrane_llm::config::preset;
 use ferrane_llm::kernels::build;
 use ferrane_llm::layout::{Kernel as LlmKernel, Residual, Shape, WeightForm};
@@ -9,7 +8,7 @@ use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, Opset, Transpose, Type
 use serde_json::{Value, json};
 
 use super::super::context::Context;
-use super::super::kernels::{Kernel, dense_values, keeping};
+use super::super::kernels::{Kernel, WEIGHTS, dense_values, halves, keeping};
 use super::super::report::{SuiteCheck, SuiteRow};
 use crate::error::Result;
 
@@ -85,13 +84,9 @@ fn mask(seq: usize) -> Vec<f32> {
     (0..seq * seq).map(|i| if i % seq <= i / seq { 0.0 } else { -30000.0 }).collect()
 }
 
-fn halves(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|v| f16::from_f32(*v).to_bits().to_le_bytes()).collect()
-}
-
 /// A constant in the blob file.
 fn stored(b: &mut Builder, name: &str, shape: &[usize], values: &[f32]) -> Result<ValueId> {
-    Ok(b.weight(name, "@model_path/weights/weight.bin", DataType::Fp16, shape, halves(values))?)
+    Ok(b.weight(name, WEIGHTS, DataType::Fp16, shape, halves(values))?)
 }
 
 /// `scaled_dot_product_attention` with a mask of this kind.

@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use ferrane_device::{Tensor, Tensors};
-use ferrane_host::f16;
 use ferrane_mil::{Arg, Builder, Constant, Conv, DataType, Opset, Type, ValueId, op};
 use serde_json::json;
 
 use super::super::context::Context;
-use super::super::kernels::{Chain, Kernel, dense_values, keeping, packed_product, weight};
+use super::super::kernels::{Chain, Kernel, WEIGHTS, dense_values, halves, keeping, packed_product, weight};
 use super::super::report::SuiteRow;
 use crate::error::Result;
 use crate::spread::round;
@@ -53,16 +52,12 @@ impl Stored {
     /// The weight of a `WIDE` × `WIDE` convolution in this form.
     fn build(self, cx: &mut Context<'_, '_>, b: &mut Builder) -> Result<ValueId> {
         let (shape, count) = ([WIDE, WIDE, 1, 1], WIDE * WIDE);
-        let path = "@model_path/weights/weight.bin";
         let most = keeping(WIDE);
-        let halves = |values: Vec<f32>| -> Vec<u8> {
-            values.into_iter().flat_map(|v| f16::from_f32(v).to_bits().to_le_bytes()).collect()
-        };
         let random = |cx: &mut Context<'_, '_>, bytes: usize| -> Vec<u8> {
             (0..bytes.div_ceil(8)).flat_map(|_| cx.rng.next_u64().to_le_bytes()).take(bytes).collect()
         };
         let stored = |b: &mut Builder, dtype, shape: &[usize], bytes: Vec<u8>| -> Arg {
-            let id = b.weights_mut().add(path, dtype, bytes);
+            let id = b.weights_mut().add(WEIGHTS, dtype, bytes);
             Constant::weight(dtype, shape, id).into()
         };
         Ok(match self {
@@ -72,7 +67,7 @@ impl Stored {
                 let args = [
                     ("axis", Constant::int32(0).into()),
                     ("quantized_data", stored(b, DataType::Int8, &shape, codes)),
-                    ("scale", stored(b, DataType::Fp16, &[WIDE], halves(vec![most / 127.0; WIDE]))),
+                    ("scale", stored(b, DataType::Fp16, &[WIDE], halves(&[most / 127.0; WIDE]))),
                     ("zero_point", Constant::raw(DataType::Int8, &[], &[0]).into()),
                 ];
                 b.op(op::CONSTEXPR_AFFINE_DEQUANTIZE, "w", args)?
@@ -82,7 +77,7 @@ impl Stored {
                 let palette = dense_values(&mut cx.rng, 16, most);
                 let args = [
                     ("indices", stored(b, DataType::UInt4, &shape, codes)),
-                    ("lut", stored(b, DataType::Fp16, &[1, 1, 1, 1, 16, 1], halves(palette))),
+                    ("lut", stored(b, DataType::Fp16, &[1, 1, 1, 1, 16, 1], halves(&palette))),
                 ];
                 b.op(op::CONSTEXPR_LUT_TO_DENSE, "w", args)?
             }
@@ -91,7 +86,7 @@ impl Stored {
                 let kept = dense_values(&mut cx.rng, count / 2, 2f32.sqrt() * most);
                 let args = [
                     ("mask", stored(b, DataType::UInt1, &shape, vec![0b0101_0101; count / 8])),
-                    ("nonzero_data", stored(b, DataType::Fp16, &[count / 2], halves(kept))),
+                    ("nonzero_data", stored(b, DataType::Fp16, &[count / 2], halves(&kept))),
                 ];
                 b.op(op::CONSTEXPR_SPARSE_TO_DENSE, "w", args)?
             }
@@ -101,7 +96,12 @@ impl Stored {
                     ("data", stored(b, DataType::Int4, &shape, codes)),
                     (
                         "scale",
-                        stored(b, DataType::Fp16, &[WIDE, WIDE / 32, 1, 1], halves(vec![most / 7.0; WIDE * WIDE / 32])),
+                        stored(
+                            b,
+                            DataType::Fp16,
+                            &[WIDE, WIDE / 32, 1, 1],
+                            halves(&vec![most / 7.0; WIDE * WIDE / 32]),
+                        ),
                     ),
                 ];
                 b.op(op::CONSTEXPR_BLOCKWISE_SHIFT_SCALE, "w", args)?
