@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use ferrane_device::{Call, Device, Error, ErrorKind, Result, Stats, Tensor, Tensors, fits_surfaces};
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_machine::cost::{CostModel, predict_function};
-use ferrane_mil::{DataType, Program};
+use ferrane_mil::{DataType, Function, Program};
 use serde::Serialize;
 
 /// The byte that fills outputs before the first evaluation: NaN as fp16 and as fp32.
@@ -144,7 +144,7 @@ pub fn prove(device: &Device, program: &Program, call: &Call) -> Result<Proof> {
     let other = bound.call(&changed(call.given_inputs())?, call.given_states())?.outputs;
     evidence.push(follows(&first, &other));
     evidence.push(arithmetic(device, program, call, &first));
-    evidence.push(time(device, program, call, &times));
+    evidence.push(time(device, function, &times));
     evidence.push(clock(&times));
     Ok(Proof { device: name, on_engine, evidence })
 }
@@ -239,10 +239,8 @@ fn median(times: impl Iterator<Item = Duration>) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn time(device: &Device, program: &Program, call: &Call, times: &[(Duration, Stats)]) -> Evidence {
+fn time(device: &Device, function: Option<&Function>, times: &[(Duration, Stats)]) -> Evidence {
     let measured = median(times.iter().map(|(wall, _)| *wall));
-    let name = call.function_name();
-    let function = program.functions.iter().find(|f| name.is_none_or(|n| n == f.name));
     let predicted = CostModel::for_profile(device.profile()).ok().zip(function);
     let predicted = predicted.and_then(|(model, f)| Some(predict_function(f, &model).ok()?.total_us / 1e3));
     let near = |predicted: f64| measured < FACTOR * predicted && predicted < FACTOR * measured;
