@@ -52,6 +52,7 @@
 //! - [`llm`] and [`train`]: transformers, generation, training. [`gguf`]: the files of llama.cpp.
 //! - [`hwx`]: the files that Apple's compiler writes; [`Interpreter`] runs them.
 //! - [`probe`]: measures what a machine allows.
+//! - [`sensors`]: power, states, temperatures and load of this computer.
 //!
 //! The folder `examples` of this crate has a short program for most of these. The crates below this
 //! one may change between versions; a backend of your own implements the traits of
@@ -71,6 +72,7 @@ mod compiled;
 pub mod model;
 mod open;
 pub mod proof;
+pub mod sensors;
 
 pub use audited::put_errors;
 pub use compare::{CompareError, OutputDistance, compare};

@@ -1,0 +1,103 @@
+//! The load of the processor cores and the memory, from the crate `sysinfo`.
+
+use serde::Serialize;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+use crate::SensorReading;
+
+/// The load of one logical core.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Core {
+    /// The share of time in which it was busy, from 0 to 1.
+    pub busy: f64,
+    /// Its frequency in MHz; `None` if the system does not report it.
+    pub mhz: Option<u64>,
+}
+
+/// The load of a computer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// One entry for each logical core, in the system's order.
+    pub cores: Vec<Core>,
+    /// Memory in use, in bytes.
+    pub memory_used: u64,
+    /// Memory in all, in bytes.
+    pub memory_total: u64,
+    /// Swap space in use, in bytes.
+    pub swap_used: u64,
+}
+
+impl Load {
+    /// The mean share of time in which a core was busy.
+    pub fn busy(&self) -> f64 {
+        self.cores.iter().map(|core| core.busy).sum::<f64>() / self.cores.len().max(1) as f64
+    }
+}
+
+/// Keeps the counters of the last reading, since a load is a difference of two.
+pub(crate) struct Meter {
+    system: System,
+    #[cfg(target_os = "linux")]
+    components: sysinfo::Components,
+}
+
+impl Meter {
+    pub(crate) fn new() -> Meter {
+        let kind = RefreshKind::nothing()
+            .with_cpu(CpuRefreshKind::nothing().with_cpu_usage().with_frequency())
+            .with_memory(MemoryRefreshKind::everything());
+        Meter {
+            system: System::new_with_specifics(kind),
+            #[cfg(target_os = "linux")]
+            components: sysinfo::Components::new_with_refreshed_list(),
+        }
+    }
+
+    pub(crate) fn read(&mut self, reading: &mut SensorReading) {
+        self.system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_cpu_usage().with_frequency());
+        self.system.refresh_memory();
+        let core = |cpu: &sysinfo::Cpu| Core {
+            busy: f64::from(cpu.cpu_usage()) / 100.0,
+            mhz: Some(cpu.frequency()).filter(|mhz| *mhz > 0),
+        };
+        let cores: Vec<Core> = self.system.cpus().iter().map(core).collect();
+        if !cores.is_empty() {
+            reading.load = Some(Load {
+                cores,
+                memory_used: self.system.used_memory(),
+                memory_total: self.system.total_memory(),
+                swap_used: self.system.used_swap(),
+            });
+        }
+        #[cfg(target_os = "linux")]
+        {
+            self.components.refresh(false);
+            let found = self.components.iter().filter_map(|component| {
+                let celsius = f64::from(component.temperature()?);
+                Some(crate::Temperature { sensor: component.label().to_string(), celsius })
+            });
+            reading.temperatures.extend(found.filter(|t| t.celsius.is_finite()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_core_is_seen() {
+        let mut meter = Meter::new();
+        let mut reading = SensorReading::now();
+        meter.read(&mut reading);
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < 2 * sysinfo::MINIMUM_CPU_UPDATE_INTERVAL {
+            std::hint::spin_loop();
+        }
+        meter.read(&mut reading);
+        let load = reading.load.unwrap();
+        assert!(load.cores.iter().any(|core| core.busy > 0.2), "{load:?}");
+        assert!(load.cores.iter().all(|core| (0.0..=1.0).contains(&core.busy)), "{load:?}");
+        assert!(load.memory_used > 0 && load.memory_used <= load.memory_total, "{load:?}");
+    }
+}
