@@ -85,7 +85,7 @@ impl Sensor for Rapl {
             Err(error) => {
                 let why = match error.kind() {
                     ErrorKind::NotFound => format!(
-                        "there is no {}: the system is not Linux, has no RAPL, or is a guest that does not see it",
+                        "there is no {}: the processor has no RAPL, or this is a guest that does not see it",
                         self.folder.display()
                     ),
                     _ => format!("{}: {error}", self.folder.display()),

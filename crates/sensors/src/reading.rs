@@ -17,7 +17,7 @@ pub enum Domain {
     Cpu,
     /// The graphics processor that is integrated with the cores.
     Gpu,
-    /// The memory modules.
+    /// The memory modules, which are not part of a package.
     Dram,
     /// A processor's package: its cores, caches, and what else is on it.
     Package,
