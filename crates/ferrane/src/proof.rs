@@ -25,23 +25,32 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ferrane_device::{Call, Device, Error, ErrorKind, Result, Stats, Tensor, Tensors, fits_surfaces};
+use ferrane_device::{BoundProcedure, Call, Device, Error, ErrorKind, Result, Stats, Tensor, Tensors, fits_surfaces};
 use ferrane_emulator::{Emulator, EmulatorOptions, Numerics};
 use ferrane_machine::cost::{CostModel, predict_function};
 use ferrane_mil::{DataType, Function, Program};
+use ferrane_sensors::{Domain, Interval, Power};
 use serde::Serialize;
+
+use crate::sensors;
 
 /// The byte that fills outputs before the first evaluation: NaN as fp16 and as fp32.
 const POISON: u8 = 0xFF;
 /// Evaluations that are compared and timed.
 const EVALUATIONS: usize = 20;
+/// How long the engine is left alone, and then kept busy, to compare its power.
+const METERED: Duration = Duration::from_millis(500);
+/// The least rise of the engine's power, in watts, that is no noise. An idle engine draws nothing
+/// that its counter shows, and a busy one watts (headline-results, power).
+const RISE: f64 = 0.01;
 /// How far a time may be from the model's and still agree with it, as a factor.
 const FACTOR: f64 = 2.0;
 
 /// An observation, with what follows from it and what does not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// `device`, `written`, `repeatable`, `follows-inputs`, `arithmetic`, `time` or `clock`.
+    /// `device`, `written`, `repeatable`, `follows-inputs`, `arithmetic`, `time`, `clock` or
+    /// `energy`.
     pub name: &'static str,
     /// True if the observation is what an engine would give, false if it is not, `None` if it could
     /// not be made.
@@ -146,6 +155,7 @@ pub fn prove(device: &Device, program: &Program, call: &Call) -> Result<Proof> {
     evidence.push(arithmetic(device, program, call, &first));
     evidence.push(time(device, function, &times));
     evidence.push(clock(&times));
+    evidence.push(energy(drawn(&bound)?));
     Ok(Proof { device: name, on_engine, evidence })
 }
 
@@ -271,6 +281,52 @@ fn clock(times: &[(Duration, Stats)]) -> Evidence {
     }
 }
 
+/// What the engine draws when this process leaves it alone, what it draws while the procedure is
+/// evaluated, and the number of evaluations; the reason if nothing meters the engine.
+fn drawn(bound: &BoundProcedure) -> Result<std::result::Result<(Power, Power, usize), String>> {
+    let mut sensors = sensors::open();
+    let first = sensors.read();
+    if !first.energy.iter().any(|e| e.domain == Domain::Ane) {
+        let why: Vec<String> = first.unread.into_iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+        return Ok(Err(if why.is_empty() { "no counter of this computer".into() } else { why.join("; ") }));
+    }
+    std::thread::sleep(METERED);
+    let (second, mut evaluations) = (sensors.read(), 0);
+    while second.at.elapsed() < METERED {
+        bound.evaluate()?;
+        evaluations += 1;
+    }
+    let third = sensors.read();
+    let of = |interval: Interval| interval.power(Domain::Ane).cloned();
+    let pair = of(second.since(&first)).zip(of(third.since(&second)));
+    Ok(pair.map(|(idle, busy)| (idle, busy, evaluations)).ok_or_else(|| "its counter vanished".into()))
+}
+
+fn energy(drawn: std::result::Result<(Power, Power, usize), String>) -> Evidence {
+    Evidence {
+        name: "energy",
+        holds: drawn.as_ref().ok().and_then(|(idle, busy, _)| match idle.joules + busy.joules {
+            0.0 => None,
+            _ => Some(busy.watts > idle.watts + RISE),
+        }),
+        observed: match drawn {
+            Err(why) => format!("the engine's energy is unknown ({why})"),
+            Ok((idle, busy, _)) if idle.joules + busy.joules == 0.0 => {
+                format!("the counter ({}) does not count on this system", busy.source)
+            }
+            Ok((idle, busy, evaluations)) => format!(
+                "the engine draws {:.3} W while the program runs and {:.3} W before, {:.3} mJ an evaluation ({})",
+                busy.watts,
+                idle.watts,
+                1e3 * busy.joules / evaluations.max(1) as f64,
+                busy.source
+            ),
+        },
+        shows: "the engine works while the program runs",
+        cannot_show: "for whom: other processes use the engine, too; the counter is the system's estimate",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +374,18 @@ mod tests {
         assert_eq!(written(&blank).holds, Some(false));
         let unstable = proved(|o| o.faults = "evaluate:7=corrupt".parse().unwrap());
         assert_eq!(holds(&unstable, "repeatable"), Some(false));
+    }
+
+    #[test]
+    fn energy_speaks_only_where_a_counter_counts() {
+        let power = |joules: f64| Power { domain: Domain::Ane, source: "s", watts: joules / 0.5, joules };
+        let of = |idle: f64, busy: f64| energy(Ok((power(idle), power(busy), 100)));
+        assert_eq!(of(0.0, 1.0).holds, Some(true));
+        assert!(of(0.0, 1.0).observed.contains("2.000 W") && of(0.0, 1.0).observed.contains("10.000 mJ an evaluation"));
+        assert_eq!(of(1.0, 1.001).holds, Some(false), "another process keeps the engine busy");
+        assert_eq!(of(0.0, 0.0).holds, None, "the counter is frozen");
+        let unknown = energy(Err("no RAPL".into()));
+        assert!(unknown.holds.is_none() && unknown.observed.contains("no RAPL"));
     }
 
     #[test]
