@@ -27,8 +27,12 @@ pub fn run(args: &BenchSuite) -> Result<()> {
     let stop = files::stop_on_ctrl_c("benchmark")?;
     let device = ferrane::open(&args.device)?;
     let mut report = SuiteReport::new(&device);
+    report.note_unread(&mut ferrane::sensors::open());
     if !args.json {
         out::line(format_args!("{} ({})", report.device, report.profile))?;
+        for unread in &report.unread {
+            out::line(format_args!("unknown: {unread}"))?;
+        }
         out::line("")?;
     }
     // The benchmarks run in children: nothing stays loaded in this process.
@@ -101,7 +105,7 @@ fn options(args: &BenchSuite) -> Result<SuiteOptions> {
 fn here(args: &BenchSuite, benchmark: &Benchmark, options: &SuiteOptions, stop: &AtomicBool) -> Result<SuiteResult> {
     let open = |more: &str| ferrane::open(&doctor::with(&args.device, more));
     let mut dut = DeviceUnderTest::new(Box::new(open), stop)?;
-    Ok(measure_benchmark(&mut dut, benchmark, options))
+    Ok(measure_benchmark(&mut dut, benchmark, options, &mut ferrane::sensors::open()))
 }
 
 fn list(json: bool) -> Result<()> {

@@ -161,6 +161,7 @@ pub(super) fn read(file: &CommunityFile) -> SuiteReport {
         chip: chip_name(&chip),
         computer: Value::Object(facts.collect()),
         timestamp: file.timestamp.clone(),
+        unread: Vec::new(),
         stopped: false,
         results: file.benchmarks.as_ref().map(results).unwrap_or_default(),
     }

@@ -10,11 +10,12 @@ use ferrane_host::random::Rng;
 use ferrane_machine::cost::{CostModel, predict};
 use ferrane_mil::{DataType, Program};
 use ferrane_probe::{Answer, Attempt, DeviceUnderTest, Probe, ProbeProgram, all_probes, examine};
+use ferrane_sensors::{Domain, Interval, Sensors};
 
 use super::fits::{Drawn, Timed, findings};
 use super::kernels::{Chain, Kernel};
 use super::published::published;
-use super::report::{SuiteCheck, SuiteFinding, SuiteResult, SuiteRow, SuiteTimes};
+use super::report::{SuiteCheck, SuiteFinding, SuitePower, SuiteResult, SuiteRow, SuiteTimes};
 use crate::error::{Error, Result};
 use crate::spread::{Repeats, WARM_UP, round};
 
@@ -50,6 +51,7 @@ pub(super) struct Context<'c, 'd> {
     pub dut: &'c mut DeviceUnderTest<'d>,
     pub options: &'c SuiteOptions,
     pub rng: Rng,
+    sensors: &'c mut Sensors,
     model: Option<CostModel>,
     chip: String,
     port: Option<DataType>,
@@ -72,11 +74,16 @@ impl Ran {
 }
 
 impl<'c, 'd> Context<'c, 'd> {
-    pub fn new(dut: &'c mut DeviceUnderTest<'d>, options: &'c SuiteOptions, result: SuiteResult) -> Context<'c, 'd> {
+    pub fn new(
+        dut: &'c mut DeviceUnderTest<'d>,
+        options: &'c SuiteOptions,
+        sensors: &'c mut Sensors,
+        result: SuiteResult,
+    ) -> Context<'c, 'd> {
         let profile = dut.device().profile();
         let model = options.model.clone().or_else(|| CostModel::for_profile(profile).ok());
         let chip = profile.subject.chip.clone();
-        Context { rng: Rng::new(options.seed), dut, options, model, chip, port: None, result }
+        Context { rng: Rng::new(options.seed), dut, options, sensors, model, chip, port: None, result }
     }
 
     pub fn device(&self) -> &Device {
@@ -169,7 +176,9 @@ impl<'c, 'd> Context<'c, 'd> {
         }
         let spelling = self.dut.spelling()?;
         let program = &Program { version: spelling.version, dialect: spelling.dialect, ..program.clone() };
-        row.predicted_ms = self.model.as_ref().and_then(|m| Some(round(predict(program, m).ok()?.total_us / 1e3)));
+        let predicted = self.model.as_ref().and_then(|m| predict(program, m).ok());
+        row.predicted_ms = predicted.as_ref().map(|p| round(p.total_us / 1e3));
+        row.predicted_mj = predicted.and_then(|p| p.energy_mj).map(round);
         row.published = published(&row.kernel, &row.config, &self.chip);
         let mut begun = Instant::now();
         let mut lap = || {
@@ -201,12 +210,12 @@ impl<'c, 'd> Context<'c, 'd> {
         }
     }
 
-    /// Times calls into a row, after some that warm up.
+    /// Times calls into a row, after some that warm up, with the power that the sensors meter.
     ///
     /// # Errors
     /// The first error of `call`.
     pub fn time(
-        &self,
+        &mut self,
         row: &mut SuiteRow,
         mut call: impl FnMut() -> ferrane_device::Result<ferrane_device::Stats>,
     ) -> Result<()> {
@@ -220,6 +229,13 @@ impl<'c, 'd> Context<'c, 'd> {
             None if slow => Repeats::Count(FEW),
             count => Repeats::new(count, self.options.time)?,
         };
+        let before = self.sensors.read();
+        let mut calls = 0;
+        if !slow && !before.energy.is_empty() {
+            // Reading takes milliseconds, after which a call may be slower than those that follow.
+            call()?;
+            calls += 1;
+        }
         let (mut wall, mut device, since) = (Vec::new(), Vec::new(), Instant::now());
         while repeats.wants_more(wall.len(), since) {
             let begun = Instant::now();
@@ -227,6 +243,7 @@ impl<'c, 'd> Context<'c, 'd> {
             wall.push(begun.elapsed());
             device.extend(stats.hardware);
         }
+        row.power = power(&self.sensors.read().since(&before), calls + wall.len());
         // A clock of the device's own counts only if every evaluation reported it.
         row.device = (device.len() == wall.len()).then(|| SuiteTimes::new(device));
         row.evaluation = Some(SuiteTimes::new(wall));
@@ -304,6 +321,19 @@ impl<'c, 'd> Context<'c, 'd> {
     pub fn timed(&self) -> impl Iterator<Item = (&SuiteRow, f64)> {
         self.result.rows.iter().filter_map(|row| Some((row, row.ms()?)))
     }
+}
+
+/// What each metered part drew in an interval of this many evaluations.
+fn power(interval: &Interval, evaluations: usize) -> Vec<SuitePower> {
+    let metered = Domain::ALL.into_iter().filter_map(|domain| interval.power(domain));
+    metered
+        .map(|power| SuitePower {
+            domain: power.domain.name().into(),
+            source: power.source.into(),
+            watts: round(power.watts),
+            mj: round(1e3 * power.joules / evaluations.max(1) as f64),
+        })
+        .collect()
 }
 
 /// True if an error is about the program: another one may run.

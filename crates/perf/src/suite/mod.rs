@@ -17,13 +17,15 @@
 //! use ferrane_emulator::{Emulator, EmulatorOptions};
 //! use ferrane_perf::suite::{SuiteOptions, measure_benchmark, select_benchmarks};
 //! use ferrane_probe::DeviceUnderTest;
+//! use ferrane_sensors::Sensors;
 //!
 //! let open = |_: &str| Ok(Device::new(Emulator::new(EmulatorOptions::default())));
 //! let stop = AtomicBool::new(false);
 //! let mut dut = DeviceUnderTest::new(Box::new(open), &stop)?;
+//! let mut sensors = Sensors::of_this_computer();
 //! let options = SuiteOptions { repeat: Some(3), most_gflop: 0.1, ..SuiteOptions::default() };
 //! for benchmark in select_benchmarks(&["inmem".to_string()])? {
-//!     let result = measure_benchmark(&mut dut, benchmark, &options);
+//!     let result = measure_benchmark(&mut dut, benchmark, &options, &mut sensors);
 //!     assert!(result.rows.iter().all(|row| row.check.as_ref().is_none_or(|check| check.passed())));
 //!     println!("{result}");
 //! }
@@ -62,6 +64,7 @@ use ferrane_device::Device;
 use ferrane_diag::nearest;
 use ferrane_machine::Subject;
 use ferrane_probe::{DeviceUnderTest, run_isolated};
+use ferrane_sensors::Sensors;
 
 pub use community::CommunityError;
 pub use compare::{
@@ -72,7 +75,7 @@ pub use page::page;
 pub use parse::{SUITE_MOST_BYTES, SuiteParseError};
 pub use published::{PublishedValue, published};
 pub use report::{
-    SUITE_FORMAT, SUITE_VERSION, SuiteCheck, SuiteFinding, SuiteReport, SuiteResult, SuiteRow, SuiteTimes,
+    SUITE_FORMAT, SUITE_VERSION, SuiteCheck, SuiteFinding, SuitePower, SuiteReport, SuiteResult, SuiteRow, SuiteTimes,
 };
 pub use set::all_benchmarks;
 
@@ -117,12 +120,18 @@ pub fn select_benchmarks(names: &[String]) -> std::result::Result<Vec<&'static B
     Ok(all_benchmarks().iter().filter(|b| names.is_empty() || names.iter().any(|n| n == b.name)).collect())
 }
 
-/// Runs one benchmark. What fails is named in the result, which keeps the rows before it.
-pub fn measure_benchmark(dut: &mut DeviceUnderTest<'_>, benchmark: &Benchmark, options: &SuiteOptions) -> SuiteResult {
+/// Runs one benchmark. What fails is named in the result, which keeps the rows before it. Each row
+/// has the power that `sensors` meter while its evaluations are timed.
+pub fn measure_benchmark(
+    dut: &mut DeviceUnderTest<'_>,
+    benchmark: &Benchmark,
+    options: &SuiteOptions,
+    sensors: &mut Sensors,
+) -> SuiteResult {
     let begun = Instant::now();
     let mut result = SuiteResult::skipped(benchmark.name, benchmark.question, "");
     result.skipped = None;
-    let mut context = Context::new(dut, options, result);
+    let mut context = Context::new(dut, options, sensors, result);
     if let Err(error) = (benchmark.run)(&mut context) {
         context.skip(error.to_string());
     }
@@ -153,6 +162,12 @@ impl SuiteReport {
         SuiteReport::of(&device.name(), &device.profile().subject)
     }
 
+    /// States what of the computer's power `sensors` do not meter now, and why.
+    pub fn note_unread(&mut self, sensors: &mut Sensors) {
+        let unread = sensors.read().unread;
+        self.unread = unread.into_iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+    }
+
     /// A report without results for the device of this name and machine.
     pub fn of(device: &str, subject: &Subject) -> SuiteReport {
         SuiteReport {
@@ -163,6 +178,7 @@ impl SuiteReport {
             profile: subject.name.clone(),
             chip: subject.chip.clone(),
             computer: community::this_computer(),
+            unread: Vec::new(),
             timestamp: Some(community::utc(SystemTime::now())),
             stopped: false,
             results: Vec::new(),

@@ -147,6 +147,8 @@ fn impossible(row: &SuiteRow) -> Option<(&'static str, String)> {
     let spreads = [("evaluation", &row.evaluation), ("device", &row.device)];
     let times = [("compile_ms", row.compile_ms), ("load_ms", row.load_ms), ("predicted_ms", row.predicted_ms)];
     let wrong = spreads.into_iter().find_map(|(name, times)| Some((name, times.as_ref().and_then(spread)?)));
+    let drawn = row.power.iter().flat_map(|p| [p.watts, p.mj]).find(|v| !v.is_finite() || *v < 0.0);
+    let wrong = wrong.or_else(|| Some(("power", format!("{} is no power and no energy", drawn?))));
     wrong.or_else(|| times.into_iter().find_map(|(name, ms)| Some((name, ms.and_then(time)?)))).or_else(|| {
         let odd = row.published.iter().map(|p| p.value).find(|v| !v.is_finite())?;
         Some(("published", format!("{odd} is not finite")))

@@ -44,6 +44,19 @@ impl SuiteTimes {
     }
 }
 
+/// What a part of the computer drew while evaluations were timed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SuitePower {
+    /// The part: `ane`, `cpu`, `gpu`, `dram`, `package` or `system`.
+    pub domain: String,
+    /// The counters' source, such as `RAPL`.
+    pub source: String,
+    /// The mean in watts, what the part draws when idle included.
+    pub watts: f64,
+    /// The energy of one evaluation in millijoules, likewise.
+    pub mj: f64,
+}
+
 /// A comparison of results with a reference that does not use the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteCheck {
@@ -95,6 +108,12 @@ pub struct SuiteRow {
     /// The time that the cost model predicts for an evaluation on the device's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_ms: Option<f64>,
+    /// What the parts of the computer drew; empty if no sensor meters any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub power: Vec<SuitePower>,
+    /// The energy of an evaluation that the cost model predicts, in millijoules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_mj: Option<f64>,
     /// Rates and ratios of this row, by name and unit: `tflops`, `weights_gb_s`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub rates: Map<String, Value>,
@@ -219,6 +238,9 @@ pub struct SuiteReport {
     pub chip: String,
     /// The computer that the times come from.
     pub computer: Value,
+    /// Why the power of parts of the computer is unknown; empty if all its sensors work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
     /// When the run began, in UTC: `2026-03-03T11:46:08Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<String>,
@@ -285,6 +307,12 @@ impl fmt::Display for SuiteResult {
             let flops = row.rates.get("gflop").and_then(Value::as_f64).unwrap_or(0.0) * 1e9;
             let published = range(row.published_ms(flops));
             write!(f, "  {name:width$}  {wall:>9} {device:>9} {:>9} {published:>10}", number(row.predicted_ms))?;
+            for power in &row.power {
+                write!(f, "  {} {} mJ", power.domain, short(power.mj))?;
+            }
+            if let Some(mj) = row.predicted_mj.filter(|_| !row.power.is_empty()) {
+                write!(f, " (ane predicted {} mJ)", short(mj))?;
+            }
             for (name, value) in row.rates.iter().filter(|(name, _)| *name != "gflop") {
                 write!(f, "  {name} {value}")?;
             }

@@ -11,6 +11,7 @@ use ferrane_perf::suite::{
     SuiteOptions, SuiteReport, SuiteResult, SuiteRow, all_benchmarks, measure_benchmark, select_benchmarks,
 };
 use ferrane_probe::DeviceUnderTest;
+use ferrane_sensors::{Domain, Energy, Sensor, SensorReading, Sensors};
 
 /// One machine of each family, system and path that profiles distinguish.
 const MACHINES: [&str; 9] = [
@@ -46,7 +47,7 @@ fn measured(machine: &str, names: &[&str], options: &SuiteOptions) -> SuiteRepor
             other => Err(Error::new(ErrorKind::Option, other)),
         };
         let mut dut = DeviceUnderTest::new(Box::new(open), &stop).unwrap();
-        report.results.push(measure_benchmark(&mut dut, benchmark, options));
+        report.results.push(measure_benchmark(&mut dut, benchmark, options, &mut Sensors::with(Vec::new())));
     }
     report
 }
@@ -182,7 +183,42 @@ fn corrupted_results_are_noticed() {
     for name in ["dynamic-matmul", "rmsnorm-backward", "causal-attention"] {
         let benchmark = select_benchmarks(&[name.to_string()]).unwrap()[0];
         let mut report = SuiteReport::new(dut.device());
-        report.results.push(measure_benchmark(&mut dut, benchmark, &quick(1.2)));
+        report.results.push(measure_benchmark(&mut dut, benchmark, &quick(1.2), &mut Sensors::with(Vec::new())));
         assert!(report.wrong().count() > 0, "{name}: {report:?}");
     }
+}
+
+/// A counter of the engine that moves by 2 J from one reading to the next, and a broken one.
+struct Steps(f64);
+
+impl Sensor for Steps {
+    fn name(&self) -> &str {
+        "steps"
+    }
+
+    fn read(&mut self, reading: &mut SensorReading) {
+        self.0 += 2.0;
+        let energy = |domain, joules| Energy { domain, channel: "a".into(), source: "steps", joules };
+        reading.energy.push(energy(Domain::Ane, self.0));
+        reading.energy.push(energy(Domain::Cpu, 7.0));
+    }
+}
+
+#[test]
+fn a_row_has_the_energy_of_one_evaluation() {
+    let (profile, stop) = (Profile::named("m4-macos15-inmem").unwrap(), AtomicBool::new(false));
+    let process = ProcessCounts::default();
+    let mut dut = DeviceUnderTest::new(Box::new(|_: &str| Ok(emulator(&profile, &process))), &stop).unwrap();
+    let options = SuiteOptions { repeat: Some(4), ..quick(0.1) };
+    let benchmark = select_benchmarks(&["inmem".to_string()]).unwrap()[0];
+    let result = measure_benchmark(&mut dut, benchmark, &options, &mut Sensors::with(vec![Box::new(Steps(0.0))]));
+    let row = &result.rows[0];
+    let power = |domain: &str| row.power.iter().find(|p| p.domain == domain).unwrap();
+    // Four that are timed and the one before them share 2 J.
+    assert_eq!((power("ane").mj, power("cpu").mj), (400.0, 0.0));
+    assert!(power("ane").watts > 0.0 && power("ane").watts.is_finite());
+    let (ms, mj) = (row.predicted_ms.unwrap(), row.predicted_mj.unwrap());
+    // Most of this evaluation is the dispatch, during which the engine draws nothing.
+    assert!(mj > 0.0 && mj / ms < 2.8, "{mj} mJ in {ms} ms is more than the engine draws under load");
+    assert!(result.to_string().contains("ane 400"), "{result}");
 }

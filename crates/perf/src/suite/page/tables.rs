@@ -98,6 +98,7 @@ fn outcome(row: &SuiteRow) -> PlotCell {
         None => format!("{name} {value}"),
     };
     let mut parts: Vec<String> = row.rates.iter().map(rate).collect();
+    parts.extend(row.power.iter().map(|p| format!("{} {} W, {} mJ", p.domain, short(p.watts), short(p.mj))));
     let wrong = row.check.as_ref().is_some_and(|check| !check.passed());
     if let Some(check) = &row.check {
         let word = if wrong { "wrong: error" } else { "error" };

@@ -168,6 +168,7 @@ fn repeated(cx: &mut Context<'_, '_>, ran: &Ran, kernel: &Kernel, layers: usize,
     let positions = row.config.get("positions").and_then(serde_json::Value::as_f64).unwrap_or(1.0);
     row = SuiteRow { check: None, compile_ms: None, load_ms: None, ..row };
     row.predicted_ms = row.predicted_ms.map(|ms| ms * layers as f64);
+    row.predicted_mj = row.predicted_mj.map(|mj| mj * layers as f64);
     row.rates.clear();
     row.config.insert("layers".into(), layers.into());
     row.config.insert("rewritten".into(), port.is_some().into());
