@@ -76,7 +76,8 @@ pub struct EmulatorOptions {
     pub staging: Option<PathBuf>,
     /// Faults to inject; see [`faults`](crate::faults).
     pub faults: Faults,
-    /// An evaluation takes at least as long as the profile's cost model predicts.
+    /// Compiles, loads and evaluations take at least as long as the profile's cost model predicts.
+    /// The engine runs one evaluation at a time; requests in flight overlap as was measured.
     pub pace: bool,
     /// The counts of the process: the current one's, or new ones, as after a restart.
     pub process: ProcessCounts,

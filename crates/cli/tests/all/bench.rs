@@ -325,6 +325,6 @@ fn a_proof_says_what_speaks_for_an_engine() {
     }
     let found = one(&place, &format!("run p.mil --input x=random:1 --input scale=random:2 --proof --json {device}"));
     assert_eq!(found["on_engine"], false);
-    assert_eq!(found["evidence"].as_array().unwrap().len(), 7, "{found}");
+    assert_eq!(found["evidence"].as_array().unwrap().len(), 8, "{found}");
     place.run("run p.mil --proof --audit").refused(2, &["--proof", "--audit"]);
 }

@@ -62,6 +62,7 @@ impl Loaded for Ready {
             misfit: procedures.get(function).and_then(|p| self.shared.life().misfit(p, bindings)),
             waits: bindings.waits().to_vec(),
             signals: bindings.signals().to_vec(),
+            submitted: Mutex::new(None),
         }))
     }
 

@@ -43,6 +43,7 @@ use ferrane_machine::profile::Limit;
 
 use crate::faults::{Action, FaultStage, Faults, Rule};
 use crate::function::CompiledFunction;
+use crate::pace::Engine;
 
 use arenas::Arenas;
 pub(crate) use compiled::Artifact;
@@ -97,6 +98,8 @@ pub(crate) struct Life {
     notes: Mutex<Vec<String>>,
     programs: Mutex<HashMap<String, Weak<CompiledProgram>>>,
     pub(crate) arenas: Arenas,
+    /// The clock of the modeled engine.
+    engine: Engine,
 }
 
 impl Life {
@@ -126,6 +129,7 @@ impl Life {
             notes: Mutex::default(),
             programs: Mutex::default(),
             arenas: Arenas::default(),
+            engine: Engine::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Compiled programs, and what they keep across loads.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use ferrane_device::queue::Queue;
 use ferrane_device::{Error, ErrorKind, Procedure, Result};
@@ -13,7 +14,7 @@ use super::process::Ticket;
 use super::staging::{Files, Products};
 use crate::function::CompiledFunction;
 use crate::interpret::Bounds;
-use crate::pace;
+use crate::pace::{self, Times};
 use crate::plan::Ports;
 use crate::refusal::checked;
 use crate::tables::Table;
@@ -26,7 +27,7 @@ pub(crate) struct Recipe {
     pub timeout: Duration,
     pub table: Table,
     pub bounds: Bounds,
-    /// Whether evaluations take at least as long as on the machine.
+    /// Whether compiles, loads and evaluations take at least as long as on the machine.
     pub pace: bool,
 }
 
@@ -43,8 +44,9 @@ pub(crate) struct Kept {
     pub recipe: Recipe,
     pub ticket: Option<Ticket>,
     pub fate: Fate,
-    /// The least time of an evaluation of each function; empty without pacing.
-    pub pace: Vec<Duration>,
+    /// What the program takes on the machine; `None` without pacing.
+    pub times: Option<Times>,
+    pub evaluated: AtomicBool,
     /// The staged files, if any, and the program that is compiled again from them.
     files: Option<Files>,
     program: Option<Program>,
@@ -52,10 +54,11 @@ pub(crate) struct Kept {
 
 impl CompiledProgram {
     pub(super) fn new(recipe: Recipe, program: &Program, text: Option<&str>, key: &str) -> Result<CompiledProgram> {
+        let begun = Instant::now();
         let fate = recipe.life.judge(program, text)?;
         let (functions, procedures) = functions(&recipe, program)?;
         let life = &recipe.life;
-        let pace = if recipe.pace { pace::least(program, &life.profile)? } else { Vec::new() };
+        let times = recipe.pace.then(|| Times::of(program, &life.profile)).transpose()?;
         let files = life.stage(key, program)?;
         let products = files.as_ref().map(|_| Products::new(key, program, &procedures));
         let staged = files.as_ref().zip(products.as_ref());
@@ -67,17 +70,29 @@ impl CompiledProgram {
         if let Some((files, products)) = staged.filter(|_| !before) {
             files.add(products)?;
         }
+        if let Some(times) = &times {
+            pace::wait(begun + times.compile(before));
+        }
         let program = (files.is_some() && life.reads_weights()).then(|| program.clone());
         Ok(CompiledProgram {
             functions,
             procedures,
-            kept: Arc::new(Kept { recipe, ticket, fate, pace, files, program }),
+            kept: Arc::new(Kept { recipe, ticket, fate, times, evaluated: AtomicBool::new(false), files, program }),
         })
     }
 
     /// The program as a load finds it: with the weights in its folder, if the machine reads them
     /// again.
     pub(super) fn loaded(self: &Arc<CompiledProgram>) -> Result<Arc<CompiledProgram>> {
+        let begun = Instant::now();
+        let loaded = self.read_again()?;
+        if let Some(times) = &self.kept.times {
+            pace::wait(begun + times.load(self.life().engine.is_first_load()));
+        }
+        Ok(loaded)
+    }
+
+    fn read_again(self: &Arc<CompiledProgram>) -> Result<Arc<CompiledProgram>> {
         let (Some(files), Some(program)) = (&self.kept.files, &self.kept.program) else { return Ok(self.clone()) };
         let Some(program) = files.changed(program)? else { return Ok(self.clone()) };
         let (functions, procedures) = functions(&self.kept.recipe, &program)?;

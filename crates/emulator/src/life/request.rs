@@ -1,11 +1,12 @@
 //! A request: a procedure with bound surfaces and events.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ferrane_device::backend::{Accesses, Done, Event, Prepared, Stats};
 use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_host::sync::lock;
 
 use super::Life;
 use super::program::{CompiledProgram, Kept};
@@ -24,6 +25,8 @@ pub(super) struct Request {
     pub misfit: Option<String>,
     pub waits: Vec<(Arc<dyn Event>, u64)>,
     pub signals: Vec<(Arc<dyn Event>, u64)>,
+    /// When it was submitted, while it is in the queue.
+    pub submitted: Mutex<Option<Instant>>,
 }
 
 impl Request {
@@ -66,11 +69,17 @@ impl Prepared for Request {
                 return Err(Error::new(ErrorKind::Evaluate, message));
             }
         }
-        let begun = Instant::now();
+        let booking = self.kept.times.as_ref().and_then(|times| {
+            let now = Instant::now();
+            let arrived = lock(&self.submitted).take().unwrap_or(now);
+            let first = !self.kept.evaluated.swap(true, Ordering::Relaxed);
+            // Programs that exist at the same time have different addresses.
+            let program = Arc::as_ptr(&self.kept).addr();
+            life.engine.book(times, (program, self.function), first, (arrived, now))
+        });
         self.compute(&shared, accesses)?;
-        let least = self.kept.pace.get(self.function).copied().filter(|time| !time.is_zero());
-        if let Some(least) = least {
-            pace::hold(begun, least);
+        if let Some(booking) = booking {
+            pace::wait(booking.ends);
         }
         life.corrupt(n, shared.functions[self.function].procedure(), accesses);
         if self.kept.fate.poisons {
@@ -82,13 +91,16 @@ impl Prepared for Request {
         let mut stats = Stats::default();
         stats.wall = start.elapsed();
         // The machine's own clock is the model's, also where computing here takes longer.
-        stats.hardware = least;
+        stats.hardware = booking.map(|booking| booking.takes);
         Ok(stats)
     }
 
     fn submit(self: Arc<Self>, accesses: Accesses, done: Done) -> std::result::Result<(), (Error, Accesses)> {
         if let Err(error) = self.place.program() {
             return Err((error, accesses));
+        }
+        if self.kept.times.is_some() {
+            *lock(&self.submitted) = Some(Instant::now());
         }
         let queue = self.kept.recipe.queue.clone();
         queue.submit(self, accesses, done)

@@ -460,3 +460,27 @@ fn under_a_pace_an_evaluation_takes_what_the_machine_would() {
     let best = (0..20).map(|_| wall(&options)).min().unwrap();
     assert!(best < std::time::Duration::from_micros(60), "{best:?}");
 }
+
+#[test]
+fn under_a_pace_compiles_loads_and_requests_in_flight_take_what_the_machine_would() {
+    let mut options = EmulatorOptions::default();
+    options.pace = true;
+    let device = open(&options);
+    let begun = std::time::Instant::now();
+    let run = Run::new(&device, &adding(1.0));
+    // A compile is 20 to 40 ms (apple-runtime §10), the first load of a process 15.6 ms (benchmarks
+    // §9).
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(30), "{:?}", begun.elapsed());
+    run.request.evaluate().unwrap();
+    let alone = run.request.evaluate().unwrap().hardware.unwrap();
+    let other = Run::over(&device, run.executable.clone());
+    let begun = std::time::Instant::now();
+    let submitted = [&run, &other].map(|r| r.request.submit().unwrap());
+    let [first, second] = submitted.map(|s| s.wait().unwrap().hardware.unwrap());
+    // The engine runs them one after the other; the second overlaps with the first (benchmarks
+    // §15.3).
+    assert!(begun.elapsed() >= first + second);
+    assert_eq!(first, alone);
+    let share = second.as_secs_f64() / alone.as_secs_f64();
+    assert!((0.6..0.75).contains(&share), "{share}");
+}
