@@ -7,7 +7,7 @@ pub use ferrane::llm::cost::training_step as step;
 use ferrane::llm::cost::PublishedRuns;
 use ferrane::machine::Profile;
 use ferrane::machine::cost::published::compare;
-use ferrane::machine::cost::{CostModel, predict, roofline_svg};
+use ferrane::machine::cost::{CostModel, predict_function, roofline_svg};
 use serde_json::json;
 
 use crate::args::Cost;
@@ -37,9 +37,10 @@ pub fn model(machine: &str) -> Result<CostModel> {
 
 fn program(args: &Cost, file: &Path) -> Result<()> {
     let model = model(&args.machine)?;
-    let options = program::options(None, &args.shapes);
+    let options = program::options(args.function.as_deref(), &args.shapes);
     let program = program::load(file, Care::Text, &options)?.shaped(&options, &[])?.program;
-    let cost = predict(&program, &model).map_err(|e| files::failed(file, e))?;
+    let function = ferrane::model::function(&program, args.function.as_deref()).map_err(|e| files::failed(file, e))?;
+    let cost = predict_function(function, &model).map_err(|e| files::failed(file, e))?;
     if let Some(picture) = &args.svg {
         files::replace(picture, roofline_svg(&cost, &model).as_bytes())?;
     }

@@ -453,6 +453,9 @@ pub struct Cost {
     /// the package's description].
     #[arg(long = "shape", value_name = "NAME=DIMS", conflicts_with = "published")]
     pub shapes: Vec<String>,
+    /// The function [default: `main`, or the first one].
+    #[arg(long, value_name = "NAME", conflicts_with = "published")]
+    pub function: Option<String>,
     /// Draw the program's ops on the chip's roofline.
     #[arg(long, value_name = "FILE", conflicts_with = "published")]
     pub svg: Option<PathBuf>,

@@ -37,6 +37,21 @@ fn a_program_has_a_time_for_each_op() {
 }
 
 #[test]
+fn the_function_that_is_named_is_costed() {
+    let place = Place::new();
+    let wide = NET.replace("main", "wide").replace("1, 64]", "1, 4096]");
+    let (_, second) = wide.split_once("{\n").unwrap();
+    place.write("net.mil", NET.replace("-> (z);\n}\n", &format!("-> (z);\n{second}")));
+    let flops = |more: &str| {
+        let json = place.run(&format!("cost --machine m4 net.mil --json{more}")).ok().objects().remove(0);
+        json["flops"].as_f64().unwrap()
+    };
+    assert_eq!(flops(""), flops(" --function main"));
+    assert_eq!(flops(" --function wide"), 64.0 * flops(""));
+    place.run("cost net.mil --function wade").refused(1, &["--function wade", "did you mean `wide`"]);
+}
+
+#[test]
 fn what_cannot_be_told_is_refused() {
     let place = Place::new();
     place.write("net.mil", NET.replace("[1, 8, 1, 64]", "[?, 8, 1, 64]"));
