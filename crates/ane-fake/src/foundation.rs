@@ -2,8 +2,10 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use ferrane_ane::runtime::throw;
+use ferrane_host::sync::lock;
 use objc2::rc::Retained;
 use objc2::runtime::{AnyObject, NSObject};
 use objc2::{ClassType, DefinedClass, define_class};
@@ -180,6 +182,50 @@ define_class!(
 
 define_class!(
     #[unsafe(super(NSObject))]
+    #[name = "NSMutableArray"]
+    #[ivars = Vec<Object>]
+    pub(crate) struct FakeMutableArray;
+
+    impl FakeMutableArray {
+        #[unsafe(method_id(arrayWithObjects:count:))]
+        fn array_with(objects: *const *mut AnyObject, count: usize) -> Retained<FakeMutableArray> {
+            // SAFETY: Foundation's contract: the argument has `count` objects.
+            make!(FakeMutableArray, unsafe { objects_of(objects, count) })
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
+    #[name = "NSMutableDictionary"]
+    #[ivars = Mutex<Vec<(String, Object)>>]
+    pub(crate) struct FakeMutableDictionary;
+
+    impl FakeMutableDictionary {
+        #[unsafe(method_id(dictionaryWithDictionary:))]
+        fn dictionary_with(other: Option<&AnyObject>) -> Option<Retained<FakeMutableDictionary>> {
+            given(|| {
+                let other = other?.downcast_ref::<FakeDictionary>()?;
+                Some(make!(FakeMutableDictionary, Mutex::new(other.entries().collect())))
+            })
+        }
+
+        #[unsafe(method(setObject:forKey:))]
+        fn set_object(&self, object: Option<&AnyObject>, key: Option<&AnyObject>) {
+            // SAFETY: a live object, which is retained.
+            let object = object.and_then(|o| unsafe { Retained::retain(std::ptr::from_ref(o).cast_mut()) });
+            let (Some(object), Some(key)) = (object, text(key)) else {
+                throw("NSInvalidArgumentException", "object or key is nil");
+            };
+            let mut entries = lock(self.ivars());
+            entries.retain(|(k, _)| *k != key);
+            entries.push((key, object));
+        }
+    }
+);
+
+define_class!(
+    #[unsafe(super(NSObject))]
     #[name = "NSError"]
     #[ivars = CallFailure]
     pub(crate) struct FakeError;
@@ -250,6 +296,17 @@ unsafe fn objects_of(objects: *const *mut AnyObject, count: usize) -> Vec<Object
     unsafe { slice(objects, count).iter().filter_map(|&o| Retained::retain(o)).collect() }
 }
 
+impl FakeMutableDictionary {
+    pub(crate) fn get(&self, key: &str) -> Option<Object> {
+        lock(self.ivars()).iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
+    }
+
+    /// Whether a value is a mutable array.
+    pub(crate) fn has_mutable_list(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|v| v.downcast_ref::<FakeMutableArray>().is_some())
+    }
+}
+
 impl FakeDictionary {
     pub(crate) fn get(&self, key: &str) -> Option<Object> {
         self.ivars().iter().find(|(k, _)| text(Some(k)).as_deref() == Some(key)).map(|(_, v)| v.clone())
@@ -287,7 +344,9 @@ pub(crate) fn number(object: Option<&AnyObject>) -> Option<u64> {
 
 /// The elements of an array, if it is one.
 pub(crate) fn elements(object: Option<&AnyObject>) -> Option<&[Object]> {
-    Some(object?.downcast_ref::<FakeArray>()?.ivars())
+    let object = object?;
+    let fixed = object.downcast_ref::<FakeArray>().map(|a| a.ivars());
+    fixed.or_else(|| Some(object.downcast_ref::<FakeMutableArray>()?.ivars())).map(Vec::as_slice)
 }
 
 pub(crate) fn string(text: &str) -> Retained<FakeString> {
@@ -335,4 +394,5 @@ pub(crate) fn register() {
     let _ = (FakeString::class(), FakeData::class(), FakeNumber::class());
     let _ = (FakeArray::class(), FakeDictionary::class(), FakeError::class());
     let _ = (FakeException::class(), FakeUrl::class());
+    let _ = (FakeMutableArray::class(), FakeMutableDictionary::class());
 }

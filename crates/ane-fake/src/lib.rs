@@ -3,7 +3,8 @@
 //! `foundation` has the value classes, `surface` the C functions of IOSurface, `compiler` the C
 //! function that compiles to files, and the other modules the private classes, over the small
 //! Objective-C runtime of `ferrane-ane`. Programs are run by the emulator. Of Core ML there are the
-//! classes of the E5 path (`coreml`, `e5`) and of plans (`plan`).
+//! classes of the E5 path (`coreml`, `e5`) and of plans (`plan`). `ioreport` and `iohid` have the C
+//! functions of the sensors.
 //!
 //! The fake is strict where the real framework is known to be: text must be a data object, the
 //! weights dictionary must exist, files must be staged, surfaces must be large enough and have the
@@ -25,6 +26,8 @@ mod e5;
 mod events;
 mod foundation;
 mod instance;
+mod iohid;
+pub mod ioreport;
 mod machine;
 mod model;
 mod plan;
@@ -36,8 +39,9 @@ pub mod surface;
 use std::sync::Once;
 use std::time::Duration;
 
+use ferrane_ane::sensors::{ReportFunctions, ThermalFunctions};
 use ferrane_ane::{SurfaceFunctions, System};
-use ferrane_device::{Device, Result};
+use ferrane_device::{Device, Error, ErrorKind, Result};
 
 pub use session::{Call, Chaining, Session, Silence, is_inside, session};
 
@@ -60,6 +64,8 @@ pub fn install() {
         coreml::register();
         e5::register();
         plan::register();
+        ioreport::register();
+        iohid::register();
         let surfaces = SurfaceFunctions {
             create: surface::create,
             base_address: surface::base_address,
@@ -79,11 +85,53 @@ pub fn install() {
             compiler: || Some(compiler::compile),
             recovery: Duration::ZERO,
             surfaces,
+            reports,
+            thermal,
         };
         // SAFETY: the functions and classes behave as documented for Apple's, and use pointers only
         // as those do.
         unsafe { ferrane_ane::inject(system) }
     });
+}
+
+/// An error like that of a system that has lost a library.
+fn missing<T>(library: &str) -> Result<T> {
+    Err(Error::new(ErrorKind::Unavailable, format!("cannot open {library}")))
+}
+
+fn reports() -> Result<ReportFunctions> {
+    if !session::has_sensors().0 {
+        return missing("/usr/lib/libIOReport.dylib");
+    }
+    Ok(ReportFunctions {
+        copy_all: ioreport::copy_all,
+        subscribe: ioreport::subscribe,
+        samples: ioreport::samples,
+        delta: ioreport::delta,
+        group: ioreport::group,
+        sub_group: ioreport::sub_group,
+        name: ioreport::channel_name,
+        unit: ioreport::unit,
+        format: ioreport::format,
+        integer: ioreport::integer,
+        state_count: ioreport::state_count,
+        state_name: ioreport::state_name,
+        residency: ioreport::residency,
+    })
+}
+
+fn thermal() -> Result<ThermalFunctions> {
+    if !session::has_sensors().1 {
+        return missing("/System/Library/Frameworks/IOKit.framework/IOKit");
+    }
+    Ok(ThermalFunctions {
+        create: iohid::create,
+        matching: iohid::matching,
+        services: iohid::services,
+        property: iohid::property,
+        event: iohid::event,
+        value: iohid::value,
+    })
 }
 
 /// Opens the fake engine; the options are those of the real one.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use ferrane_host::sync::lock;
@@ -30,6 +31,12 @@ pub enum Call {
     EnqueueSets,
     BuffersReady,
     CompileFile,
+    CopyAllChannels,
+    CreateSubscription,
+    CreateSamples,
+    CreateSamplesDelta,
+    CreateEventClient,
+    CopyServices,
 }
 
 /// How predictions report success without computing.
@@ -76,6 +83,10 @@ struct World {
     reports_ports: bool,
     chaining: Chaining,
     raises: bool,
+    has_reports: bool,
+    has_thermal: bool,
+    frozen: Option<i64>,
+    subscribed: Vec<String>,
 }
 
 impl World {
@@ -97,9 +108,17 @@ impl World {
             reports_ports: true,
             chaining: Chaining::Refused,
             raises: true,
+            has_reports: true,
+            has_thermal: true,
+            frozen: None,
+            subscribed: Vec::new(),
         }
     }
 }
+
+/// The number of evaluations of this process. Counters of the sensors never start again, so it does
+/// not belong to a session.
+static EVALUATED: AtomicI64 = AtomicI64::new(0);
 
 static WORLD: Mutex<World> = Mutex::new(World::new());
 static RELEASED: Condvar = Condvar::new();
@@ -144,8 +163,34 @@ pub(crate) fn count(call: Call) -> Result<(), CallFailure> {
     world.calls.push(call);
     match world.failures.iter().position(|(c, _)| *c == call) {
         Some(i) => Err(world.failures.remove(i).1),
-        None => Ok(()),
+        None => {
+            use Call::{Evaluate, EvaluateDirect, EvaluateRealTime, Predict, ProcessRequest};
+            let evaluates = matches!(call, Evaluate | EvaluateRealTime | ProcessRequest | EvaluateDirect | Predict);
+            EVALUATED.fetch_add(i64::from(evaluates), Ordering::Relaxed);
+            Ok(())
+        }
     }
+}
+
+/// The number of evaluations so far.
+pub(crate) fn evaluated() -> i64 {
+    EVALUATED.load(Ordering::Relaxed)
+}
+
+/// The number of evaluations that the energy model has counted, if it counts no more.
+pub(crate) fn frozen() -> Option<i64> {
+    world().frozen
+}
+
+/// Records the channels of a subscription.
+pub(crate) fn subscribed(channels: Vec<String>) {
+    world().subscribed = channels;
+}
+
+/// Whether the system has IOReport, and IOHID's event system.
+pub(crate) fn has_sensors() -> (bool, bool) {
+    let world = world();
+    (world.has_reports, world.has_thermal)
 }
 
 /// Counts a successful compile; false if the budget is spent.
@@ -268,6 +313,26 @@ impl Session {
     /// Predictions allocate new result arrays and ignore backings.
     pub fn without_backings(&self) {
         world().ignores_backings = true;
+    }
+
+    /// The system has no IOReport.
+    pub fn without_reports(&self) {
+        world().has_reports = false;
+    }
+
+    /// The system has no event system of IOHID.
+    pub fn without_thermal(&self) {
+        world().has_thermal = false;
+    }
+
+    /// The energy model counts no evaluations from now on, like macOS 27's.
+    pub fn freeze_energy(&self) {
+        world().frozen = Some(evaluated());
+    }
+
+    /// The names of the channels of the last subscription to IOReport.
+    pub fn subscribed(&self) -> Vec<String> {
+        world().subscribed.clone()
     }
 
     /// Sets the cache folder of the E5 runtime.

@@ -49,12 +49,13 @@
 //! # Where to look next
 //!
 //! [`aot`] gives a program to the compiler's C function, which writes a file. [`compute_plan`] asks
-//! Core ML where it would run each op of a model. [`classes`] lists every class and method that is
+//! Core ML where it would run each op of a model. [`sensors()`](sensors()) reads energy, states and
+//! temperatures. [`classes`] lists every class and method that is
 //! bound, [`facts`] what the system reports. docs/ane-bindings.md is the list with its sources.
 //!
 //! `unsafe` is in `bind` (messages), `aot` (the compiler), `e5` (arrays of Core ML), `system` (C
-//! functions), `surface` (shared memory), `device` and `chain` (a surface through a handle) and
-//! `runtime` (the Objective-C runtime of the feature).
+//! functions), `sensors::calls` (private C functions), `surface` (shared memory), `device` and
+//! `chain` (a surface through a handle) and `runtime` (the Objective-C runtime of the feature).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
@@ -85,6 +86,7 @@ mod plan;
 mod ports;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub mod runtime;
+pub mod sensors;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 mod source;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
@@ -100,6 +102,7 @@ pub use doctor::{Facts, facts};
 use ferrane_device::{Device, Error, ErrorKind, OpenOptions, Result};
 use ferrane_machine::Profile;
 pub use plan::compute_plan;
+pub use sensors::sensors;
 #[cfg(all(feature = "objc-runtime", not(target_vendor = "apple")))]
 pub use system::inject;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]

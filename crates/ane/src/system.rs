@@ -1,4 +1,4 @@
-//! The system: its identity, and the C functions of IOSurface.
+//! The system: its identity, and the C functions of IOSurface and of the sensors.
 //!
 //! On a Mac they are looked up at run time. With the feature `objc-runtime` another system can be
 //! injected, once per process ([`inject`]).
@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use ferrane_device::Result;
 #[cfg(target_vendor = "apple")]
-use ferrane_device::{Error, ErrorKind, Result};
+use ferrane_device::{Error, ErrorKind};
 use objc2::runtime::AnyObject;
+
+use crate::sensors::functions::{ReportFunctions, ThermalFunctions};
 
 /// The C functions of IOSurface, with the types of Apple's headers, and `CFRelease`.
 #[derive(Clone, Copy)]
@@ -56,6 +59,10 @@ pub struct System {
     pub recovery: Duration,
     /// The C functions of IOSurface.
     pub surfaces: SurfaceFunctions,
+    /// The C functions of IOReport, if all of them exist.
+    pub reports: fn() -> Result<ReportFunctions>,
+    /// The C functions of IOHID's event system, if all of them exist.
+    pub thermal: fn() -> Result<ThermalFunctions>,
 }
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
@@ -64,7 +71,7 @@ static SYSTEM: OnceLock<System> = OnceLock::new();
 /// has an effect.
 ///
 /// # Safety
-/// The surface functions must behave like Apple's, and the bound classes ([`crate::bind::table`])
+/// The C functions must behave like Apple's, and the bound classes ([`crate::bind::table`])
 /// must use their arguments only as Apple's are documented to.
 #[cfg(not(target_vendor = "apple"))]
 pub unsafe fn inject(system: System) {
@@ -119,6 +126,8 @@ mod apple {
     const SURFACE: &CStr = c"/System/Library/Frameworks/IOSurface.framework/IOSurface";
     pub(super) const CORE_ML: &CStr = c"/System/Library/Frameworks/CoreML.framework/CoreML";
     const CORE: &CStr = c"/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation";
+    const REPORT: &CStr = c"/usr/lib/libIOReport.dylib";
+    const IOKIT: &CStr = c"/System/Library/Frameworks/IOKit.framework/IOKit";
 
     /// A recovery time that was observed to suffice (apple-runtime §14).
     const RECOVERY: Duration = Duration::from_secs(15);
@@ -148,6 +157,91 @@ mod apple {
         let function = symbol(library(COMPILER).ok()?, c"ANECCompile").ok()?;
         // SAFETY: the function has the type that published callers declare.
         Some(unsafe { std::mem::transmute::<*mut c_void, CompileFunction>(function) })
+    }
+
+    type Of = unsafe extern "C-unwind" fn(*const AnyObject) -> *mut AnyObject;
+    type OfTwo = unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject) -> *mut AnyObject;
+    type OfThree = unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject, *const AnyObject) -> *mut AnyObject;
+    type Subscribe = unsafe extern "C-unwind" fn(
+        *const c_void,
+        *const AnyObject,
+        *mut *mut AnyObject,
+        u64,
+        *const AnyObject,
+    ) -> *mut AnyObject;
+
+    macro_rules! private {
+        ($library:expr, $name:literal, $ty:ty) => {
+            // SAFETY: the function has the type that public callers declare (`sensors`).
+            unsafe { std::mem::transmute::<*mut c_void, $ty>(symbol($library, $name)?) }
+        };
+    }
+
+    fn reports() -> Result<ReportFunctions> {
+        let library = library(REPORT)?;
+        Ok(ReportFunctions {
+            copy_all: private!(
+                library,
+                c"IOReportCopyAllChannels",
+                unsafe extern "C-unwind" fn(u64, u64) -> *mut AnyObject
+            ),
+            subscribe: private!(library, c"IOReportCreateSubscription", Subscribe),
+            samples: private!(library, c"IOReportCreateSamples", OfThree),
+            delta: private!(library, c"IOReportCreateSamplesDelta", OfThree),
+            group: private!(library, c"IOReportChannelGetGroup", Of),
+            sub_group: private!(library, c"IOReportChannelGetSubGroup", Of),
+            name: private!(library, c"IOReportChannelGetChannelName", Of),
+            unit: private!(library, c"IOReportChannelGetUnitLabel", Of),
+            format: private!(library, c"IOReportChannelGetFormat", unsafe extern "C-unwind" fn(*const AnyObject) -> u8),
+            integer: private!(
+                library,
+                c"IOReportSimpleGetIntegerValue",
+                unsafe extern "C-unwind" fn(*const AnyObject, i32) -> i64
+            ),
+            state_count: private!(
+                library,
+                c"IOReportStateGetCount",
+                unsafe extern "C-unwind" fn(*const AnyObject) -> i32
+            ),
+            state_name: private!(
+                library,
+                c"IOReportStateGetNameForIndex",
+                unsafe extern "C-unwind" fn(*const AnyObject, i32) -> *mut AnyObject
+            ),
+            residency: private!(
+                library,
+                c"IOReportStateGetResidency",
+                unsafe extern "C-unwind" fn(*const AnyObject, i32) -> i64
+            ),
+        })
+    }
+
+    fn thermal() -> Result<ThermalFunctions> {
+        let library = library(IOKIT)?;
+        Ok(ThermalFunctions {
+            create: private!(
+                library,
+                c"IOHIDEventSystemClientCreate",
+                unsafe extern "C-unwind" fn(*const c_void) -> *mut AnyObject
+            ),
+            matching: private!(
+                library,
+                c"IOHIDEventSystemClientSetMatching",
+                unsafe extern "C-unwind" fn(*const AnyObject, *const AnyObject)
+            ),
+            services: private!(library, c"IOHIDEventSystemClientCopyServices", Of),
+            property: private!(library, c"IOHIDServiceClientCopyProperty", OfTwo),
+            event: private!(
+                library,
+                c"IOHIDServiceClientCopyEvent",
+                unsafe extern "C-unwind" fn(*const AnyObject, i64, i32, i64) -> *mut AnyObject
+            ),
+            value: private!(
+                library,
+                c"IOHIDEventGetFloatValue",
+                unsafe extern "C-unwind" fn(*const AnyObject, u32) -> f64
+            ),
+        })
     }
 
     /// `~/Library/Caches/<program>`, where the E5 runtime was observed to write.
@@ -204,6 +298,8 @@ mod apple {
             compiler,
             recovery: RECOVERY,
             surfaces,
+            reports,
+            thermal,
         })
     }
 }

@@ -18,5 +18,7 @@ pub use ferrane_sensors::*;
 /// Opens all sensors of this computer. It never fails: what cannot be read is listed, with the
 /// reason, in each [`SensorReading`].
 pub fn open() -> Sensors {
-    Sensors::of_this_computer()
+    let mut sensors = Sensors::of_this_computer();
+    ferrane_ane::sensors().into_iter().for_each(|sensor| sensors.add(sensor));
+    sensors
 }

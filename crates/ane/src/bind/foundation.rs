@@ -66,6 +66,24 @@ class! {
 }
 
 class! {
+    /// A list that its receiver may change.
+    MutableList = c"NSMutableArray" {
+        /// A list of `count` objects, which it retains; inherited from `NSArray`.
+        pub(crate) class with_objects(objects: *const *const AnyObject, count: usize) -> Result<MutableList> = c"arrayWithObjects:count:", "@@:^@Q";
+    }
+}
+
+class! {
+    /// A dictionary that can be changed.
+    MutableMap = c"NSMutableDictionary" {
+        /// A copy of a dictionary; inherited from `NSDictionary`.
+        pub class with_map(map: &Map) -> Result<MutableMap> = c"dictionaryWithDictionary:", "@@:@";
+        /// Sets the value of a key.
+        pub method set(value: &MutableList, key: &Text) -> () = c"setObject:forKey:", "v@:@@";
+    }
+}
+
+class! {
     /// The reason of a failure.
     Failure = c"NSError" {
         /// The domain of the code.
@@ -104,6 +122,8 @@ pub(super) fn methods() -> Vec<&'static Method> {
         Number::methods(),
         List::methods(),
         Map::methods(),
+        MutableList::methods(),
+        MutableMap::methods(),
         Failure::methods(),
         Raised::methods(),
         Url::methods(),

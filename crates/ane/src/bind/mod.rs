@@ -38,6 +38,7 @@ pub use machine::{DeviceController, DeviceInfo, QosMapper, SurfacesMapper};
 pub use method::{Method, Receiver};
 pub use model::{Descriptor, InMemoryModel, Model, Program};
 pub use object::{IoSurface, Object, Wrap};
+pub(crate) use object::{owned, retained};
 pub use request::{PerformanceStats, Request, StatsSurface, SurfaceObject};
 
 /// A class that is bound.

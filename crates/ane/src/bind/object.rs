@@ -19,7 +19,9 @@ pub struct Object(Retained<AnyObject>);
 // engine's clients, models, requests and surface objects, which published programs compile and
 // evaluate from several threads at once (apple-runtime §2). Of Core ML they are engines, which
 // accept predictions from several threads, and values, plans, options and configurations, which
-// this crate does not modify once they are in use. Reference counts are atomic.
+// this crate does not modify once they are in use. Of IOReport and IOHID they are what one sensor
+// owns and calls only through `&mut self`, so from one thread at a time, and no function of theirs
+// is bound to a thread. Reference counts are atomic.
 unsafe impl Send for Object {}
 // SAFETY: as for `Send`: the objects are immutable or documented for concurrent use.
 unsafe impl Sync for Object {}

@@ -46,6 +46,34 @@ a slash. The second one has `TargetArchitecture` and, with a debug mask, `Compil
 seen to take the host's architecture where it does not know a name, so an unknown name is refused before. A status other than 0 from
 the function or to the block is a failure, and so is a success without a file.
 
+## Sensors
+
+`ferrane::sensors` reads energy, states and temperatures of a Mac with C functions that no header of Apple's has. They are looked up by
+name when the sensors are opened. Types are those of public callers, since nothing at run time describes a C function: macmon 0.10 and
+[SiliconScope](https://github.com/kennss/SiliconScope) for IOReport, macmon and sysinfo 0.38 for IOHID. If a system has others, the
+process may crash. They were called over a fake only.
+
+| library | function | what for |
+|---|---|---|
+| `libIOReport.dylib` | `IOReportCopyAllChannels` | the list of channels |
+| | `IOReportCreateSubscription` | a subscription to those that are read |
+| | `IOReportCreateSamples`, `IOReportCreateSamplesDelta` | the counters now, and since the first sample |
+| | `IOReportChannelGetGroup`, `IOReportChannelGetSubGroup`, `IOReportChannelGetChannelName` | the names of a channel |
+| | `IOReportChannelGetUnitLabel`, `IOReportChannelGetFormat` | what its number is |
+| | `IOReportSimpleGetIntegerValue` | an energy counter |
+| | `IOReportStateGetCount`, `IOReportStateGetNameForIndex`, `IOReportStateGetResidency` | the time in each state |
+| `IOKit.framework` | `IOHIDEventSystemClientCreate`, `IOHIDEventSystemClientSetMatching`, `IOHIDEventSystemClientCopyServices` | the temperature sensors |
+| | `IOHIDServiceClientCopyProperty`, `IOHIDServiceClientCopyEvent`, `IOHIDEventGetFloatValue` | the name of a sensor and its temperature |
+
+A system without one of them loses the readings of that library; each reading lists them as unread, with the reason. Crates that offer
+the same are not linked. macmon, and sysinfo with its feature `component`, bind these functions when a program starts: where one is
+missing, the program does not start, and no fake can replace them in a test.
+
+The channels are those that public programs read: `Energy Model` and `PMP` / `Energy Counters` for energy, and `CPU Stats`, `GPU Stats`,
+`SoC Stats`, `PMP`, `ANE` and `H11ANE` for states (`crates/ane/src/sensors/channels.rs` has their names and sources). A channel that a
+machine lacks is no error. On macOS 27 the counters of the CPU and the engine in `Energy Model` may stand still for programs without
+Apple's entitlement ([mactop, pull request 76](https://github.com/metaspartan/mactop/pull/76)).
+
 ## Bound
 
 | method | encoding |

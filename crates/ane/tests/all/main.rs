@@ -14,4 +14,5 @@ mod names;
 mod path;
 mod plan;
 mod rest;
+mod sensors;
 mod ways;
