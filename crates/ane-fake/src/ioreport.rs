@@ -15,7 +15,7 @@ use objc2::{ClassType, DefinedClass, define_class};
 use crate::foundation::{
     FakeDictionary, FakeMutableDictionary, FakeString, Object, array, dictionary, elements, make, string,
 };
-use crate::session::{Call, count, evaluated, frozen, subscribed};
+use crate::session::{Call, count, evaluated, frozen, has_group, subscribed};
 
 const CHANNELS: &str = "IOReportChannels";
 
@@ -57,7 +57,7 @@ fn states(group: &str, sub_group: &str, name: &str, states: &[(&'static str, i64
 
 /// The name of a channel that is longer than any buffer.
 fn long() -> String {
-    "ECPU".repeat(5000)
+    "ECPU".repeat(500)
 }
 
 fn now() -> Vec<Template> {
@@ -65,7 +65,7 @@ fn now() -> Vec<Template> {
     let model = frozen().unwrap_or(evaluations);
     let unnamed = Template { names: [None, None, None, None], held: Held::Number(1) };
     let nameless = Template { names: [Some("Energy Model".into()), None, None, None], held: Held::Number(samples) };
-    vec![
+    let all = vec![
         number("Energy Model", "", "ANE0", "mJ", 7 + MILLIJOULES * model),
         number("Energy Model", "", "ANE1", "mJ", INVALID),
         number("Energy Model", "", "CPU Energy", "mJ     ", 900 + samples),
@@ -90,7 +90,8 @@ fn now() -> Vec<Template> {
         number("CPU Stats", "CPU Core Performance States", "PCPU000", "24Mticks", samples),
         states("GPU Stats", "GPU Performance States", "GPUPH", &[("OFF", samples), ("P1", 0)]),
         states("GPU Stats", "GPU Performance States", "GPUPH", &[("OFF", 0), ("P1", samples)]),
-    ]
+    ];
+    all.into_iter().filter(|channel| has_group(channel.names[0].as_deref().unwrap_or_default())).collect()
 }
 
 /// A channel in a list.

@@ -87,6 +87,7 @@ struct World {
     has_thermal: bool,
     frozen: Option<i64>,
     subscribed: Vec<String>,
+    hidden: Vec<String>,
 }
 
 impl World {
@@ -112,6 +113,7 @@ impl World {
             has_thermal: true,
             frozen: None,
             subscribed: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 }
@@ -180,6 +182,11 @@ pub(crate) fn evaluated() -> i64 {
 /// The number of evaluations that the energy model has counted, if it counts no more.
 pub(crate) fn frozen() -> Option<i64> {
     world().frozen
+}
+
+/// Whether IOReport has channels of a group.
+pub(crate) fn has_group(group: &str) -> bool {
+    !world().hidden.iter().any(|hidden| hidden == group)
 }
 
 /// Records the channels of a subscription.
@@ -328,6 +335,11 @@ impl Session {
     /// The energy model counts no evaluations from now on, like macOS 27's.
     pub fn freeze_energy(&self) {
         world().frozen = Some(evaluated());
+    }
+
+    /// IOReport has no channels of these groups.
+    pub fn without_groups(&self, groups: &[&str]) {
+        world().hidden = groups.iter().map(|group| group.to_string()).collect();
     }
 
     /// The names of the channels of the last subscription to IOReport.

@@ -90,7 +90,7 @@ fn states_are_those_of_the_interval() {
     let cores = "IOReport CPU Stats / CPU Core Performance States";
     assert_eq!(shares(&idle, "ECPU000", cores), [state("IDLE", 0.75), state("V0P0", 0.25)]);
     // Names of any length, and one name twice.
-    assert_eq!(shares(&idle, &"ECPU".repeat(5000), cores), [state("IDLE", 1.0)]);
+    assert_eq!(shares(&idle, &"ECPU".repeat(500), cores), [state("IDLE", 1.0)]);
     let gpu = "IOReport GPU Stats / GPU Performance States";
     assert_eq!(shares(&idle, "GPUPH", gpu), [state("OFF", 1.0), state("P1", 0.0)]);
     assert_eq!(shares(&idle, "GPUPH (2)", gpu), [state("OFF", 0.0), state("P1", 1.0)]);
@@ -120,7 +120,7 @@ fn only_what_is_read_is_subscribed_to() {
         "PCPU000",
         "status",
     ];
-    let long = "ECPU".repeat(5000);
+    let long = "ECPU".repeat(500);
     expected.push(&long);
     expected.sort_unstable();
     assert_eq!(names, expected);
@@ -208,6 +208,22 @@ fn what_a_system_lacks_is_unread_and_no_failure() {
         let reading = prepared(|_| (), fails(call));
         assert_eq!(why(&reading, what), format!("{function} gave nothing"));
     }
+}
+
+#[test]
+fn channels_that_a_machine_lacks_are_no_failure() {
+    let lacks = |groups: &'static [&'static str]| prepared(move |fake| fake.without_groups(groups), |_| ());
+    // A virtual machine.
+    let reading = lacks(&["Energy Model", "PMP0"]);
+    assert!(why(&reading, "energy of the Neural Engine").contains("virtual machine"));
+    assert!(reading.energy.is_empty() && !reading.residency.is_empty());
+    let reading = lacks(&["Energy Model"]);
+    assert_eq!(reading.energy.iter().map(|e| e.source).collect::<Vec<_>>(), [COUNTERS]);
+    assert!(reading.unread.iter().all(|u| u.what != "energy of the Neural Engine"), "{:?}", reading.unread);
+    // What is left is two channels of other kinds.
+    let reading = lacks(&["Energy Model", "PMP0", "SoC Stats", "ANE", "CPU Stats", "GPU Stats"]);
+    let [lost] = &reading.unread[..] else { panic!("{:?}", reading.unread) };
+    assert_eq!(lost.why, "IOReport has 2 channels here, and none of them is known");
 }
 
 #[test]
