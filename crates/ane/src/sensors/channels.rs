@@ -25,6 +25,9 @@ pub(crate) const SIMPLE: u8 = 1;
 /// The format of a channel with the time in each state (`kIOReportFormatState`, as above).
 pub(crate) const STATE: u8 = 2;
 
+/// The group of energy counters.
+const ENERGY: &str = "Energy Model";
+
 const MODEL: &str = "IOReport Energy Model";
 const COUNTERS: &str = "IOReport PMP / Energy Counters";
 
@@ -74,25 +77,23 @@ fn is_unit(name: &str, unit: &str) -> bool {
     }
 }
 
-/// A group's name without the die before it and the number at its end.
-fn family(group: &str) -> &str {
-    let known = |name: &str| STATES.iter().any(|(group, ..)| *group == name);
-    if known(group) || group == "Energy Model" {
-        return group;
-    }
-    group.rsplit(' ').next().unwrap_or(group).trim_end_matches(|c: char| c.is_ascii_digit())
+/// The group that is read, of a name that may have the die before it and a number at its end;
+/// `None` for others.
+fn family(group: &str) -> Option<&'static str> {
+    let bare = group.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is = |family: &str| [group, bare].iter().any(|name| *name == family || name.ends_with(&format!(" {family}")));
+    std::iter::once(ENERGY).chain(STATES.iter().map(|(group, ..)| *group)).find(|family| is(family))
 }
 
 /// Whether any channel of a group may be read.
 pub(crate) fn is_group(group: &str) -> bool {
-    let family = family(group);
-    family == "Energy Model" || STATES.iter().any(|(group, ..)| *group == family)
+    family(group).is_some()
 }
 
 /// What a channel is read for; `None` for what is not read.
 pub(crate) fn channel_use(group: &str, sub_group: &str, name: &str) -> Option<ChannelUse> {
-    let family = family(group);
-    if family == "Energy Model" {
+    let family = family(group)?;
+    if family == ENERGY {
         let domain = if is_engine(name) {
             Domain::Ane
         } else if is_unit(name, "CPU Energy") {
@@ -116,10 +117,9 @@ pub(crate) fn channel_use(group: &str, sub_group: &str, name: &str) -> Option<Ch
 /// The name of a channel in a reading. It has the group's where that says which die or engine it
 /// is.
 pub(crate) fn label(group: &str, name: &str) -> String {
-    match (family(group), name) {
-        ("ANE", _) => format!("{group} {name}"),
-        (family, _) if family != group => format!("{group} {name}"),
-        _ => name.to_string(),
+    match family(group) {
+        Some(family) if family == group && family != "ANE" => name.to_string(),
+        _ => format!("{group} {name}"),
     }
 }
 
@@ -177,6 +177,7 @@ mod tests {
         for (group, sub, name) in [
             ("CPU Stats", "CPU Core Performance States", "ECPU000"),
             ("CPU Stats", "CPU Complex Performance States", "PCPU"),
+            ("DIE1 CPU Stats", "CPU Complex Performance States", "PCPU"),
             ("GPU Stats", "GPU Performance States", "GPUPH"),
             ("SoC Stats", "Cluster Power States", "DIE0 ANE1"),
             ("SoC Stats", "Cluster Power States", "PACC0_ANE"),
@@ -193,6 +194,7 @@ mod tests {
             ("PMP", "SOC Floor", "AGX"),
             ("CPU Stats", "CPU Core Idle States", "ECPU000"),
             ("ANE", "IOP State", "interrupts"),
+            ("H13ANE", "IOP State", "status"),
             ("", "", ""),
         ] {
             assert_eq!(source(group, sub, name), None, "{group} / {sub} / {name}");
@@ -203,6 +205,7 @@ mod tests {
     fn labels_keep_dies_distinct_and_units_are_known() {
         assert_eq!(label("PMP", "ANE0"), "ANE0");
         assert_eq!(label("PMP1", "ANE0"), "PMP1 ANE0");
+        assert_eq!(label("DIE1 GPU Stats", "GPUPH"), "DIE1 GPU Stats GPUPH");
         assert_eq!((label("ANE", "status"), label("ANE1", "status")), ("ANE status".into(), "ANE1 status".into()));
         assert_eq!(
             (joules("mJ"), joules("uJ   "), joules("nJ"), joules("J")),

@@ -5,9 +5,14 @@ use ferrane_sensors::{Sensor, SensorReading, Temperature, Unread};
 use objc2::rc::autoreleasepool;
 
 use super::calls::{EventClient, ThermalCalls};
-use super::{THERMAL, THERMAL_WHAT};
 use crate::bind::Wrap as _;
 use crate::bind::foundation::{Text, map, number, text};
+
+/// What the sensor calls itself.
+pub(super) const NAME: &str = "IOHID";
+
+/// What is unknown without it.
+pub(super) const WHAT: &str = "temperatures";
 
 /// Apple's page of usages, and the usage of a temperature sensor on it, as macmon and sysinfo match
 /// them.
@@ -50,7 +55,7 @@ impl ThermalSensor {
 
 impl Sensor for ThermalSensor {
     fn name(&self) -> &str {
-        THERMAL
+        NAME
     }
 
     fn read(&mut self, reading: &mut SensorReading) {
@@ -60,6 +65,6 @@ impl Sensor for ThermalSensor {
             Ok(()) if reading.temperatures.len() == before => "IOHID has no temperature sensor that works here".into(),
             Ok(()) => return,
         };
-        reading.unread.push(Unread { what: THERMAL_WHAT.into(), why });
+        reading.unread.push(Unread { what: WHAT.into(), why });
     }
 }

@@ -8,9 +8,14 @@ use objc2::rc::autoreleasepool;
 
 use super::calls::{CHANNELS, ReportCalls, ReportChannel, Subscription, channels};
 use super::channels::{ChannelUse, SIMPLE, STATE, channel_use, is_group, joules, label};
-use super::{REPORTS, REPORTS_WHAT};
-use crate::bind::foundation::{MutableList, MutableMap, text};
 use crate::bind::Object;
+use crate::bind::foundation::{MutableList, MutableMap, text};
+
+/// What the sensor calls itself.
+pub(super) const NAME: &str = "IOReport";
+
+/// What is unknown without it.
+pub(super) const WHAT: &str = "energy and states of the Neural Engine, processor, GPU and memory";
 
 /// The counters of IOReport since it was opened.
 pub(super) struct ReportSensor {
@@ -142,12 +147,12 @@ fn named(calls: &ReportCalls, channel: ReportChannel) -> Result<Option<NamedChan
 
 impl Sensor for ReportSensor {
     fn name(&self) -> &str {
-        REPORTS
+        NAME
     }
 
     fn read(&mut self, reading: &mut SensorReading) {
         if let Err(error) = autoreleasepool(|_| self.add(reading)) {
-            reading.unread.push(Unread { what: REPORTS_WHAT.into(), why: error.message().to_string() });
+            reading.unread.push(Unread { what: WHAT.into(), why: error.message().to_string() });
         }
         if !self.has_engine {
             let why = "IOReport has no channel for it here; a virtual machine has none".into();

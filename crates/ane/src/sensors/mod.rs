@@ -41,22 +41,6 @@ use ferrane_sensors::Sensor;
 #[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
 pub use functions::{ReportFunctions, ThermalFunctions};
 
-/// What the sensor of counters calls itself.
-#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-const REPORTS: &str = "IOReport";
-
-/// What is unknown without it.
-#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-const REPORTS_WHAT: &str = "energy and states of the Neural Engine, processor, GPU and memory";
-
-/// What the sensor of temperatures calls itself.
-#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-const THERMAL: &str = "IOHID";
-
-/// What is unknown without it.
-#[cfg(any(target_vendor = "apple", feature = "objc-runtime"))]
-const THERMAL_WHAT: &str = "temperatures";
-
 /// The sensors of this Mac; none on another system, unless one was injected.
 ///
 /// A sensor that cannot be opened is among them: its readings say why.
@@ -82,9 +66,8 @@ mod opened {
     use ferrane_sensors::{Sensor, SensorReading, Unread};
 
     use super::calls::{ReportCalls, ThermalCalls};
-    use super::iohid::ThermalSensor;
-    use super::ioreport::ReportSensor;
-    use super::{REPORTS, REPORTS_WHAT, THERMAL, THERMAL_WHAT};
+    use super::iohid::{self, ThermalSensor};
+    use super::ioreport::{self, ReportSensor};
     use crate::system::System;
 
     /// A sensor that could not be opened.
@@ -118,11 +101,11 @@ mod opened {
     pub(super) fn of(system: &System) -> Vec<Box<dyn Sensor>> {
         let reports = (system.reports)().and_then(|functions| ReportSensor::open(ReportCalls(functions)));
         let thermal = (system.thermal)().and_then(|functions| ThermalSensor::open(ThermalCalls(functions)));
-        vec![or_lost(reports, REPORTS, REPORTS_WHAT), or_lost(thermal, THERMAL, THERMAL_WHAT)]
+        vec![or_lost(reports, ioreport::NAME, ioreport::WHAT), or_lost(thermal, iohid::NAME, iohid::WHAT)]
     }
 
     #[cfg(target_vendor = "apple")]
     pub(super) fn none(why: &str) -> Vec<Box<dyn Sensor>> {
-        vec![lost(REPORTS, REPORTS_WHAT, why), lost(THERMAL, THERMAL_WHAT, why)]
+        vec![lost(ioreport::NAME, ioreport::WHAT, why), lost(iohid::NAME, iohid::WHAT, why)]
     }
 }
