@@ -17,16 +17,22 @@
 //! }
 //! ```
 //!
+//! A [`History`] adds up many intervals in bounded memory and writes them as text of OpenMetrics;
+//! [`measure`] does so while a closure runs.
+//!
 //! On Linux, energy comes from RAPL ([`rapl`]). The energy of a Mac's engine comes from a
 //! [`Sensor`] that `ferrane-ane` offers. What has no source stays unknown and is never zero:
 //! [`Interval::unread`] states why.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod history;
 mod load;
+mod openmetrics;
 pub mod rapl;
 mod reading;
 
+pub use history::{CURVE, History, MeasuredTime, PeakPower, measure};
 pub use load::{Core, Load};
 pub use reading::{Domain, Energy, Interval, Power, Residency, SensorReading, Shares, Temperature, Unread};
 
@@ -70,7 +76,7 @@ impl Sensors {
         self.sources.iter().map(|source| source.name())
     }
 
-    /// Reads everything now. The load is that since the last reading, and zero in the first.
+    /// Reads everything now. The load is that since a reading before, so the first has none.
     pub fn read(&mut self) -> SensorReading {
         let mut reading = SensorReading::now();
         for source in &mut self.sources {

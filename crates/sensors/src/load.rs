@@ -1,9 +1,11 @@
 //! The load of the processor cores and the memory, from the crate `sysinfo`.
 
+use std::time::Instant;
+
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-use crate::SensorReading;
+use crate::{SensorReading, Unread};
 
 /// The load of one logical core.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +39,9 @@ impl Load {
 /// Keeps the counters of the last reading, since a load is a difference of two.
 pub(crate) struct Meter {
     system: System,
+    /// When the counters of the cores were last read, and whether a difference is known.
+    at: Instant,
+    known: bool,
     #[cfg(target_os = "linux")]
     components: sysinfo::Components,
 }
@@ -48,20 +53,30 @@ impl Meter {
             .with_memory(MemoryRefreshKind::everything());
         Meter {
             system: System::new_with_specifics(kind),
+            at: Instant::now(),
+            known: false,
             #[cfg(target_os = "linux")]
             components: sysinfo::Components::new_with_refreshed_list(),
         }
     }
 
     pub(crate) fn read(&mut self, reading: &mut SensorReading) {
-        self.system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_cpu_usage().with_frequency());
+        // Over a shorter time the system's counters say nothing; the last difference stays.
+        if self.at.elapsed() > sysinfo::MINIMUM_CPU_UPDATE_INTERVAL {
+            self.system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_cpu_usage().with_frequency());
+            (self.at, self.known) = (Instant::now(), true);
+        }
         self.system.refresh_memory();
         let core = |cpu: &sysinfo::Cpu| Core {
             busy: f64::from(cpu.cpu_usage()) / 100.0,
             mhz: Some(cpu.frequency()).filter(|mhz| *mhz > 0),
         };
         let cores: Vec<Core> = self.system.cpus().iter().map(core).collect();
-        if !cores.is_empty() {
+        if !self.known {
+            let least = sysinfo::MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
+            let why = format!("the system's counters are compared over {least} ms or more");
+            reading.unread.push(Unread { what: "load".into(), why });
+        } else if !cores.is_empty() {
             reading.load = Some(Load {
                 cores,
                 memory_used: self.system.used_memory(),
@@ -90,6 +105,7 @@ mod tests {
         let mut meter = Meter::new();
         let mut reading = SensorReading::now();
         meter.read(&mut reading);
+        assert!(reading.load.is_none() && reading.unread[0].what == "load", "no load is known yet: {reading:?}");
         let begun = std::time::Instant::now();
         while begun.elapsed() < 2 * sysinfo::MINIMUM_CPU_UPDATE_INTERVAL {
             std::hint::spin_loop();

@@ -1,6 +1,7 @@
 //! Readings, and what lies between two of them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -82,6 +83,12 @@ pub struct Unread {
     pub what: String,
     /// Why, and what helps.
     pub why: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
 }
 
 /// The state of all counters at one moment.
