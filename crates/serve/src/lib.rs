@@ -25,6 +25,8 @@
 //! request; `reply` makes JSON or server-sent events of them. A client that leaves drops its end of
 //! the channel, which the scheduler sees before its next step.
 //!
+//! A [`MetricsServer`] needs no model: it answers `GET /metrics` with a text of the caller's.
+//!
 //! docs/serve.md lists the endpoints, their differences from OpenAI's, limits and metrics.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![deny(missing_docs)]
@@ -38,10 +40,12 @@ mod reply;
 mod request;
 mod route;
 mod schedule;
+mod scrape;
 mod sequences;
 mod server;
 
 pub use error::Error;
 pub use options::{LOOPBACK_HOSTS, ServerOptions, read_keys};
+pub use scrape::{METRICS_TYPE, MetricsServer};
 pub use sequences::{Feed, FeedError, OneSequence, Sequences, Slots, Wanted};
 pub use server::{Server, Setup, Stop};

@@ -34,7 +34,7 @@ use crate::sequences::{OneSequence, Sequences, Slots};
 /// Time in which a client must send the head of a request, also of the next one on its connection.
 const HEAD_TIME: Duration = Duration::from_secs(75);
 /// Time that connections have to end after their requests did.
-const LAST_TIME: Duration = Duration::from_secs(3);
+pub(crate) const LAST_TIME: Duration = Duration::from_secs(3);
 /// Wait after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -174,46 +174,15 @@ impl Server {
     /// None at present: a connection that fails ends alone.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let router = self.router();
-        let connections = Arc::new(Semaphore::new(self.app.options.connections));
-        let graceful = GracefulShutdown::new();
-        let mut tasks = JoinSet::new();
-        let mut shutdown = std::pin::pin!(shutdown);
-        loop {
-            // A connection beyond the limit waits in the system's queue.
-            let accepted = async {
-                let permit = connections.clone().acquire_owned().await;
-                (listener.accept().await, permit)
-            };
-            let (accepted, permit) = tokio::select! {
-                () = &mut shutdown => break,
-                accepted = accepted => accepted,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let connection = graceful.watch(connection(stream, peer, &router));
-                    tasks.spawn(async move {
-                        // A client may break off at any time.
-                        if let Err(error) = connection.await {
-                            tracing::debug!(target: "ferrane::serve", %error, "connection");
-                        }
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(target: "ferrane::serve", %error, "accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-            while tasks.try_join_next().is_some() {}
-        }
-        drop(listener);
+        let accepted = accept(listener, &router, self.app.options.connections, shutdown).await;
         self.app.queue.advance(Phase::Draining);
-        let mut finished = std::pin::pin!(graceful.shutdown());
+        let mut finished = std::pin::pin!(accepted.graceful.shutdown());
         if tokio::time::timeout(self.app.options.grace_time, &mut finished).await.is_err() {
             self.app.queue.advance(Phase::Stopped);
             // The last events reach clients that read.
             let _ = tokio::time::timeout(LAST_TIME, finished).await;
         }
+        let mut tasks = accepted.tasks;
         tasks.shutdown().await;
         let Server { thread, .. } = self;
         let _ = tokio::task::spawn_blocking(move || drop(thread)).await;
@@ -279,6 +248,54 @@ impl Stop {
             let _ = receiver.wait_for(|stopped| *stopped).await;
             drop(sender);
         }
+    }
+}
+
+/// Connections that were accepted and may still be served.
+pub(crate) struct Connections {
+    pub(crate) graceful: GracefulShutdown,
+    pub(crate) tasks: JoinSet<()>,
+}
+
+/// Accepts connections until `shutdown` is ready, at most `most` at a time, and serves the router on
+/// them. The listener is closed when this returns.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: &Router,
+    most: usize,
+    shutdown: impl Future<Output = ()>,
+) -> Connections {
+    let permits = Arc::new(Semaphore::new(most));
+    let graceful = GracefulShutdown::new();
+    let mut tasks = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        // A connection beyond the limit waits in the system's queue.
+        let accepted = async {
+            let permit = permits.clone().acquire_owned().await;
+            (listener.accept().await, permit)
+        };
+        let (accepted, permit) = tokio::select! {
+            () = &mut shutdown => return Connections { graceful, tasks },
+            accepted = accepted => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = graceful.watch(connection(stream, peer, router));
+                tasks.spawn(async move {
+                    // A client may break off at any time.
+                    if let Err(error) = connection.await {
+                        tracing::debug!(target: "ferrane::serve", %error, "connection");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(target: "ferrane::serve", %error, "accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+        while tasks.try_join_next().is_some() {}
     }
 }
 

@@ -64,7 +64,7 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     next.run(request).await
 }
 
-fn is_ours(headers: &HeaderMap, hosts: &[String]) -> bool {
+pub fn is_ours(headers: &HeaderMap, hosts: &[String]) -> bool {
     let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
     // An address of IPv6 stands in brackets, so its colons are not that of the port.
     let name = match host.rsplit_once(':') {

@@ -20,12 +20,13 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-pub use guard::Peer;
+pub use guard::{Peer, is_ours};
 
 use crate::app::App;
 use crate::error::{ApiError, json_response};
 use crate::request::unknown_model;
 use crate::schedule::Phase;
+use crate::scrape::METRICS_TYPE;
 
 pub fn router(app: Arc<App>) -> Router {
     let mut router = Router::new()
@@ -84,8 +85,7 @@ async fn model(State(app): State<Arc<App>>, name: Result<Path<String>, PathRejec
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], app.metrics.text()).into_response()
 }
 
 async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {

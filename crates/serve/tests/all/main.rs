@@ -5,6 +5,7 @@ mod endpoints;
 mod formats;
 mod limits;
 mod malformed;
+mod scrape;
 mod scripted;
 mod slots;
 mod sockets;
