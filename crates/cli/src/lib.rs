@@ -47,6 +47,7 @@ mod recording;
 mod run;
 mod runs;
 mod serve;
+mod terminal;
 mod timeline_file;
 mod train;
 mod watch;

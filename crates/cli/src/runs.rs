@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::Runs;
 use crate::error::{Error, Result};
-use crate::watch::{count, duration};
+use crate::terminal::{count, duration};
 use crate::{files, out};
 
 /// Lists the runs, compares and draws them.

@@ -22,7 +22,7 @@ use ferrane_host::memory::peak_resident;
 
 use crate::args::{Reading, Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, files, model, out, timeline_file, watch};
+use crate::{cost, files, model, out, terminal, timeline_file, watch};
 use dashboard::Dashboard;
 use show::Show;
 
@@ -64,7 +64,7 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
                 "--dashboard: standard output is not a terminal; leave it out, and `ferrane watch --once` shows the run",
             ));
         }
-        true => watch::stop_on_signal()?,
+        true => terminal::stop_on_signal()?,
         false => files::stop_on_ctrl_c("micro-step")?,
     };
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone()).of_ranks(size, is_first);

@@ -1,9 +1,7 @@
-//! `ferrane watch`, and the terminal of `ferrane train --dashboard`.
+//! `ferrane watch`, and the screen of `ferrane train --dashboard`.
 
-mod curves;
 mod panels;
 mod screen;
-mod terminal;
 
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -12,16 +10,13 @@ use std::time::{Duration, Instant};
 
 use ferrane::train::metrics::METRICS;
 use ferrane::train::watch::{RunView, Tail, run_page};
-use ratatui::backend::TestBackend;
-use ratatui::text::Span;
 
-pub use panels::{count, duration};
 pub use screen::{KeyRequest, RunState, Screen};
-pub use terminal::{FullScreen, stop_on_signal};
 
 use crate::args::Watch;
 use crate::error::{Error, Result};
-use crate::{cost, files, out};
+use crate::terminal::{FullScreen, picture_size, stop_on_signal};
+use crate::{cost, files, out, terminal};
 
 /// Time between two looks at the file.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,11 +42,7 @@ pub fn run(args: Watch) -> Result<()> {
     if args.once {
         while tail.read(&mut view).map_err(|e| files::failed(&file, e))? {}
         screen.state = if view.is_complete() { RunState::Complete } else { RunState::Unknown };
-        let size = |given: Option<u16>, name: &str, most: u16, otherwise: u16| {
-            let variable = std::env::var(name).ok().and_then(|text| text.parse().ok());
-            given.or(variable.filter(|size| (1..=most).contains(size))).unwrap_or(otherwise)
-        };
-        let (width, height) = (size(args.width, "COLUMNS", 500, 120), size(args.height, "LINES", 200, 40));
+        let (width, height) = picture_size(args.width, args.height);
         return out::print(picture(&mut screen, &view, width, height)?);
     }
     follow(&mut screen, &mut tail, &mut view)
@@ -74,26 +65,9 @@ fn metrics_of(run: &Path) -> Result<PathBuf> {
     }
 }
 
-/// One picture as text, without spaces at the ends of lines.
+/// One picture as text.
 fn picture(screen: &mut Screen, view: &RunView, width: u16, height: u16) -> Result<String> {
-    let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height))?;
-    terminal.draw(|frame| screen.draw(view, frame))?;
-    let buffer = terminal.backend().buffer();
-    let mut text = String::new();
-    for row in buffer.content().chunks(usize::from(width)) {
-        let mut line = String::new();
-        let mut cells = row.iter();
-        while let Some(cell) = cells.next() {
-            line.push_str(cell.symbol());
-            // A wide character takes the cells after it, too.
-            for _ in 1..Span::raw(cell.symbol()).width() {
-                cells.next();
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
+    terminal::picture(width, height, |frame| screen.draw(view, frame))
 }
 
 fn follow(screen: &mut Screen, tail: &mut Tail, view: &mut RunView) -> Result<()> {

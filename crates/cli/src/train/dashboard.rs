@@ -15,7 +15,8 @@ use ferrane::train::run::{Control, Event};
 use ferrane::train::watch::{LogKind, RunView, Tail};
 
 use crate::error::{Error, Result};
-use crate::watch::{FullScreen, KeyRequest, RunState, Screen};
+use crate::terminal::FullScreen;
+use crate::watch::{KeyRequest, RunState, Screen};
 
 /// Time between two looks at the events of the run; a key is met at once.
 const LOOK: Duration = Duration::from_millis(125);

@@ -5,10 +5,11 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use ratatui::widgets::{Block, Paragraph, Wrap};
 
-use super::curves::{self, Curve, number};
 use super::screen::{RunState, Screen};
+use crate::terminal::curves::{self, Curve};
+use crate::terminal::{self, count, duration, number};
 
 /// Below this size only a line is shown.
 const SMALLEST: (u16, u16) = (40, 12);
@@ -34,9 +35,7 @@ impl Screen {
     /// Draws the run on the whole frame.
     pub fn draw(&mut self, view: &RunView, frame: &mut Frame<'_>) {
         let area = frame.area();
-        if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
-            let text = format!("{} - a terminal of {} x {} shows the curves", progress(view), SMALLEST.0, SMALLEST.1);
-            frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+        if terminal::is_too_small(frame, &progress(view), SMALLEST) {
             return;
         }
         let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
@@ -230,16 +229,9 @@ impl Screen {
     }
 
     fn list_of_keys(&self, frame: &mut Frame<'_>, area: Rect) {
-        let keys: Vec<_> = KEYS.iter().filter(|(_, _, control)| self.controls || !control).collect();
-        let height = (keys.len() as u16 + 2).min(area.height);
-        let width = 86.min(area.width);
-        let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
-        let line = |(key, what, _): &&(&'static str, &'static str, bool)| {
-            Line::from(vec![format!(" {key:<12}").bold(), Span::raw(*what)])
-        };
-        frame.render_widget(Clear, place);
-        let lines: Vec<_> = keys.iter().map(line).collect();
-        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys; any key closes this ")), place);
+        let keys = KEYS.iter().filter(|(_, _, control)| self.controls || !control);
+        let keys: Vec<_> = keys.map(|(key, what, _)| (*key, *what)).collect();
+        terminal::list_of_keys(frame, area, &keys);
     }
 }
 
@@ -252,25 +244,5 @@ fn progress(view: &RunView) -> String {
         }
         (Some(last), None) => format!("update {}", last.step),
         (None, _) => "no update yet".to_string(),
-    }
-}
-
-/// A count with its thousands as k, M or G.
-pub fn count(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e9 => format!("{:.2} G", value / 1e9),
-        size if size >= 1e6 => format!("{:.2} M", value / 1e6),
-        size if size >= 1e4 => format!("{:.1} k", value / 1e3),
-        _ => format!("{value:.0}"),
-    }
-}
-
-/// Seconds as hours, minutes and seconds.
-pub fn duration(seconds: f64) -> String {
-    let seconds = seconds.clamp(0.0, 1e9) as u64;
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
-        _ => format!("{}:{:02}:{:02} h", seconds / 3600, seconds / 60 % 60, seconds % 60),
     }
 }

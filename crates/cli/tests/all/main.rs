@@ -48,4 +48,5 @@ mod recording;
 mod refusals;
 mod resume;
 mod serve;
+mod terminal;
 mod watch;
