@@ -13,6 +13,7 @@ mod programs;
 mod quantize;
 mod recording;
 mod serve;
+mod top;
 mod watch;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub use programs::{
 pub use quantize::Quantize;
 pub use recording::{Recording, RecordingExtract, RecordingMake, RecordingReplay, RecordingShow};
 pub use serve::Serve;
+pub use top::Top;
 pub use watch::{Runs, Showing, Watch};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -125,6 +127,8 @@ pub enum Command {
     Cost(Cost),
     /// Predict on which processor a framework runs each op of a program.
     Place(PlaceArgs),
+    /// Show what this computer and its engine draw and do, live or while a command runs.
+    Top(Top),
     /// Record what a machine computes for a program, and replay it here.
     #[command(subcommand, alias = "trace")]
     Recording(Recording),
@@ -147,6 +151,18 @@ fn finite(text: &str) -> Result<f64, String> {
 /// Parses a finite number in single precision.
 fn finite32(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "not a finite number".to_string())
+}
+
+/// Parses an address to listen on: `9100` and `:9100` are ports of the loopback address.
+fn address(text: &str) -> Result<String, String> {
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let alone = text.strip_prefix(':').unwrap_or(text);
+    match text.rsplit_once(':') {
+        _ if is_port(alone) => Ok(format!("127.0.0.1:{alone}")),
+        // An address of IPv6 has colons of its own, so it stands in brackets.
+        Some((host, port)) if is_port(port) && (!host.contains(':') || host.starts_with('[')) => Ok(text.to_string()),
+        _ => Err("give a port, or HOST:PORT such as 0.0.0.0:9100 or [::1]:9100".to_string()),
+    }
 }
 
 /// The device that runs programs.

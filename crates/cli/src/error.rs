@@ -18,10 +18,10 @@ enum Ending {
     Message(String),
     /// The reader of standard output has gone away.
     Closed,
-    /// Everything has been printed; only the status is left.
-    Told,
-    /// The text of the message; status 2, of a command whose status 1 is an answer.
-    Trouble(String),
+    /// Everything has been printed; only this status is left.
+    Told(u8),
+    /// The text of the message, and a status: 2 in a command whose status 1 is an answer.
+    Trouble(String, u8),
 }
 
 /// Result of a command.
@@ -35,25 +35,38 @@ impl Error {
 
     /// The failure is the command's result, which has been printed.
     pub fn told() -> Error {
-        Ending::Told.into()
+        Error::exit(1)
+    }
+
+    /// The end with the status of another program, which has printed what there is to print.
+    pub fn exit(status: u8) -> Error {
+        Ending::Told(status).into()
     }
 
     /// The same error with status 2.
     pub fn trouble(self) -> Error {
+        self.with_status(2)
+    }
+
+    /// The same error with another status.
+    pub fn with_status(self, status: u8) -> Error {
         match self.ending {
-            Ending::Message(text) => Ending::Trouble(text).into(),
+            Ending::Message(text) => Ending::Trouble(text, status).into(),
             other => other.into(),
         }
     }
 
-    /// True for [`Error::told`].
+    /// True for [`Error::told`] and [`Error::exit`].
     pub fn is_told(&self) -> bool {
-        matches!(self.ending, Ending::Told)
+        matches!(self.ending, Ending::Told(_))
     }
 
     /// The status that the process exits with.
     pub fn status(&self) -> u8 {
-        if matches!(self.ending, Ending::Trouble(_)) { 2 } else { 1 }
+        match self.ending {
+            Ending::Told(status) | Ending::Trouble(_, status) => status,
+            Ending::Message(_) | Ending::Closed => 1,
+        }
     }
 
     /// The kind of the device's error, if a device caused this one.
@@ -63,7 +76,7 @@ impl Error {
 
     /// The same error with a hint after it.
     pub fn hint(mut self, hint: &str) -> Error {
-        if let Ending::Message(text) | Ending::Trouble(text) = &mut self.ending {
+        if let Ending::Message(text) | Ending::Trouble(text, _) = &mut self.ending {
             *text = format!("{text}\n  {hint}");
         }
         self
@@ -89,9 +102,9 @@ impl From<Ending> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.ending {
-            Ending::Message(text) | Ending::Trouble(text) => text,
+            Ending::Message(text) | Ending::Trouble(text, _) => text,
             Ending::Closed => "standard output was closed",
-            Ending::Told => "see above",
+            Ending::Told(_) => "see above",
         })
     }
 }

@@ -71,13 +71,24 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 /// A flag that the first Ctrl-C sets, so that the command ends after the `what` at hand; the second
 /// one ends it at once.
 pub fn stop_on_ctrl_c(what: &'static str) -> Result<Arc<AtomicBool>> {
+    stop_and(move || {
+        crate::out::note(format_args!("\nstopping after this {what}; press Ctrl-C again to stop at once"));
+    })
+}
+
+/// The same without a message, for commands that end at once.
+pub fn stop_on_ctrl_c_quietly() -> Result<Arc<AtomicBool>> {
+    stop_and(|| ())
+}
+
+fn stop_and(note: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        crate::out::note(format_args!("\nstopping after this {what}; press Ctrl-C again to stop at once"));
+        note();
     })
     .map_err(|e| Error::new(format!("Ctrl-C cannot be handled: {e}")))?;
     Ok(stop)

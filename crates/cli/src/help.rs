@@ -16,7 +16,7 @@ const TOPICS: [(&str, &[&str]); 6] = [
     ("Programs", &["fmt", "check", "explain", "inspect", "run", "convert", "diff", "grad"]),
     ("Models", &["train", "watch", "runs", "generate", "chat", "serve", "eval", "quantize", "export", "cache"]),
     ("Machines", &["devices", "machine", "doctor", "recording", "classes"]),
-    ("Measurements", &["bench", "cost", "place"]),
+    ("Measurements", &["bench", "cost", "place", "top"]),
     ("Compiled files", &["compile", "disasm", "assemble", "hwx"]),
     ("The command itself", &["completions", "man", "help"]),
 ];

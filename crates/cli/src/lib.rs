@@ -46,9 +46,11 @@ mod quantize;
 mod recording;
 mod run;
 mod runs;
+mod scrape;
 mod serve;
 mod terminal;
 mod timeline_file;
+mod top;
 mod train;
 mod watch;
 
@@ -158,6 +160,7 @@ fn dispatch(command: Command) -> error::Result<()> {
         Command::Convert(args) => convert::run(args),
         Command::Cost(args) => cost::run(args),
         Command::Place(args) => place::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Compile(args) => compile::run(args),
         Command::Disasm(args) => compiled::disassemble(args),
         Command::Assemble(args) => compiled::assemble(args),

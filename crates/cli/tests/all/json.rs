@@ -53,6 +53,7 @@ fn lines() -> Vec<(&'static str, String)> {
         ("recording replay", "recording replay add.anetrace --device emulator".into()),
         ("recording show", "recording show add.anetrace".into()),
         ("disasm", "disasm net.hwx".into()),
+        ("top", "top --interval 0.1 --count 2".into()),
     ]
     .into()
 }

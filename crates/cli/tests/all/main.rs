@@ -49,4 +49,5 @@ mod refusals;
 mod resume;
 mod serve;
 mod terminal;
+mod top;
 mod watch;
