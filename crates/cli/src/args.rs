@@ -378,7 +378,7 @@ pub struct Train {
     pub resume: bool,
     /// Only measure what the run would take: sizes, memory, time of a micro-step and of the whole
     /// run. Writes nothing into --out.
-    #[arg(long, conflicts_with_all = ["resume", "timeline", "dashboard", "tensorboard"])]
+    #[arg(long, conflicts_with_all = ["resume", "timeline", "dashboard", "tensorboard", "prometheus"])]
     pub dry_run: bool,
     /// With --dry-run, also predict an update on these numbers of ranks: `2,4,8`
     /// (docs/many-machines.md).

@@ -8,13 +8,14 @@ mod world;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrane::llm::layout::Shape;
 use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::{CostModel, StepCost};
 use ferrane::train::checkpoint;
-use ferrane::train::metrics::EventFile;
+use ferrane::train::metrics::{EventFile, RunMetrics};
 use ferrane::train::ranks::{Link, Ranks};
 use ferrane::train::run::{self, Control, Event};
 use ferrane::train::session::{Session, SessionError, SessionOptions, StoredRun};
@@ -22,7 +23,7 @@ use ferrane_host::memory::peak_resident;
 
 use crate::args::{Reading, Train, Vocabulary};
 use crate::error::{Error, Result};
-use crate::{cost, files, model, out, terminal, timeline_file, watch};
+use crate::{cost, files, model, out, scrape, terminal, timeline_file, watch};
 use dashboard::Dashboard;
 use show::Show;
 
@@ -57,16 +58,9 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
     let machine = args.machine.as_deref().map(|name| Ok::<_, Error>((name, cost::model(name)?))).transpose()?;
     let device = model::device(&options.device)?;
     let timeline = args.timeline.as_deref().filter(|_| is_first).map(timeline_file::open).transpose()?;
+    let listener = args.showing.prometheus.as_deref().filter(|_| is_first).map(scrape::listen).transpose()?;
     let dashboard = args.showing.dashboard && is_first;
-    let stop = match dashboard {
-        true if !std::io::stdout().is_terminal() => {
-            return Err(Error::new(
-                "--dashboard: standard output is not a terminal; leave it out, and `ferrane watch --once` shows the run",
-            ));
-        }
-        true => terminal::stop_on_signal()?,
-        false => files::stop_on_ctrl_c("micro-step")?,
-    };
+    let stop = stop_flag(dashboard)?;
     let mut show = Show::new(args.json, &options, device.as_ref(), stop.clone()).of_ranks(size, is_first);
     if args.dry_run {
         return dry_run(options, device.as_ref(), &stop, machine.as_ref(), (&args.ranks, &args.link), &mut show);
@@ -87,11 +81,14 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
     if let Some((_, timeline)) = &timeline {
         session = session.with_timeline(timeline);
     }
-    if let Some(folder) = args.showing.tensorboard.as_ref().filter(|_| is_first) {
-        let folder = folder.clone().unwrap_or_else(|| args.out.join("tensorboard"));
-        let events =
-            EventFile::create(&folder).map_err(|e| files::failed(&folder, format_args!("--tensorboard: {e}")))?;
-        session = session.with_sink(Box::new(events));
+    if is_first {
+        session = with_event_files(session, &args)?;
+    }
+    let metrics = RunMetrics::new();
+    session = session.with_sink(Box::new(metrics.clone()));
+    let server = listener.map(|listener| scrape::serve(listener, move || metrics.text())).transpose()?;
+    if let Some(server) = server.as_ref().filter(|_| !dashboard) {
+        show.note(format_args!("metrics {}", scrape::url(server)));
     }
     let result = match dashboard {
         true => {
@@ -106,6 +103,8 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
         false => session.run(&mut |event| show.event(event), &stop),
     };
     show.finish();
+    // The address is free again before the run continues in another process.
+    drop(server);
     if let Some((file, timeline)) = timeline {
         timeline_file::write(file, &timeline)?;
     }
@@ -135,6 +134,25 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
         show.predicted(machine, step, summary.efficiency.micro_step_ms())?;
     }
     Ok(())
+}
+
+/// The flag that Ctrl-C sets, with and without the dashboard.
+fn stop_flag(dashboard: bool) -> Result<Arc<AtomicBool>> {
+    match dashboard {
+        true if !std::io::stdout().is_terminal() => Err(Error::new(
+            "--dashboard: standard output is not a terminal; leave it out, and `ferrane watch --once` shows the run",
+        )),
+        true => terminal::stop_on_signal(),
+        false => files::stop_on_ctrl_c("micro-step"),
+    }
+}
+
+/// Adds the files of `--tensorboard`.
+fn with_event_files(session: Session, args: &Train) -> Result<Session> {
+    let Some(folder) = &args.showing.tensorboard else { return Ok(session) };
+    let folder = folder.clone().unwrap_or_else(|| args.out.join("tensorboard"));
+    let events = EventFile::create(&folder).map_err(|e| files::failed(&folder, format_args!("--tensorboard: {e}")))?;
+    Ok(session.with_sink(Box::new(events)))
 }
 
 /// Measures what a run would take, and prints it.

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use ferrane::train::metrics::plot::LossAxis;
 
-use super::whole;
+use super::{address, whole};
 
 /// `ferrane watch`.
 #[derive(Args, Debug)]
@@ -102,4 +102,8 @@ pub struct Showing {
     /// Also write event files for TensorBoard; without DIR, into the folder `tensorboard` of --out.
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pub tensorboard: Option<Option<PathBuf>>,
+    /// Answer GET /metrics at this address in the text format of Prometheus while the run trains: a
+    /// port of this computer (0: any that is free), or HOST:PORT (docs/watch.md).
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub prometheus: Option<String>,
 }

@@ -1,11 +1,13 @@
 //! `ferrane watch`, `train --dashboard` and `train --tensorboard`, on a terminal of tmux where that
 //! is installed.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::place::{Place, TINY, wait_for};
 use crate::terminal::Terminal;
+use crate::top::{get, samples};
 
 #[test]
 fn a_picture_of_a_run_as_text() {
@@ -112,6 +114,35 @@ fn what_cannot_be_watched() {
     assert!(picture.contains("3 lines are no records") && !picture.contains('\u{1b}'), "{picture}");
     place.write("file", "");
     place.run(&format!("{TINY} --out run --tensorboard file")).refused(1, &["file: --tensorboard"]);
+}
+
+#[test]
+fn metrics_of_a_run_are_served_while_it_trains() {
+    let place = Place::new();
+    let line = "train --model tiny --data text.txt --steps 1000000 --accum 1 --seq 16 --eval-every 2 --eval-windows 2 --out run";
+    let mut command = place.command(&format!("{line} --prometheus 0"));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let note = notes.find(|line| line.starts_with("metrics http://")).unwrap();
+    let address = note.strip_prefix("metrics http://").unwrap().strip_suffix("/metrics").unwrap();
+    let begun = Instant::now();
+    let found = loop {
+        let reply = get(address, "/metrics");
+        let found = samples(reply.split_once("\r\n\r\n").unwrap().1);
+        if found.iter().any(|(name, _)| name == "ferrane_train_validation_loss") {
+            break found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{reply}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let value = |name: &str| found.iter().find(|(known, _)| known == name).map(|(_, value)| *value).unwrap();
+    assert_eq!(value("ferrane_train_tokens_total"), 16.0 * value("ferrane_train_updates_total"));
+    assert!((0.0..10.0).contains(&value("ferrane_train_loss")) && value("ferrane_train_learning_rate") > 0.0);
+    assert_eq!(value("ferrane_train_planned_updates"), 1e6);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.run(&format!("{TINY} --out other --prometheus 300.0.0.1:1")).refused(1, &["--prometheus 300.0.0.1:1"]);
+    assert!(!place.path("other").exists(), "nothing was trained");
 }
 
 #[test]

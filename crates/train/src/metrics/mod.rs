@@ -6,6 +6,7 @@
 mod efficiency;
 mod lines;
 mod memory;
+mod openmetrics;
 pub mod plot;
 mod process;
 mod record;
@@ -17,6 +18,7 @@ pub use lines::{JsonLines, METRICS, read};
 #[cfg(test)]
 pub(crate) use memory::layer_activations;
 pub use memory::{EngineMemory, Memory};
+pub use openmetrics::RunMetrics;
 pub(crate) use process::Meter;
 pub use process::{PartTimes, ProcessRecord};
 pub(crate) use record::finite;
