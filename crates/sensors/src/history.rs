@@ -32,7 +32,7 @@ pub const CURVE: usize = 4096;
 pub struct PeakPower {
     /// The part of the computer that drew it.
     pub domain: Domain,
-    /// The counters' source.
+    /// The source of the counters, as `Power::source` has it.
     pub source: &'static str,
     /// Watts, as the mean of that interval.
     pub watts: f64,
@@ -49,7 +49,7 @@ pub struct MeasuredTime {
     pub peaks: Vec<PeakPower>,
     /// The most memory in use at the end of an interval, in bytes; `None` if it is unknown.
     pub memory_peak: Option<u64>,
-    /// Number of intervals.
+    /// Number of intervals that are taken together; 0 before the first one has ended.
     pub intervals: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct History {
     last: SensorReading,
     latest: Option<Interval>,
     seconds: f64,
-    sums: Sums,
+    sums: RunningSums,
     counters: BTreeMap<Meter, f64>,
     curves: BTreeMap<Domain, Curve>,
     busy: Curve,
@@ -108,7 +108,7 @@ type Meter = (Domain, &'static str);
 type Curve = VecDeque<(f64, f64)>;
 
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct RunningSums {
     power: BTreeMap<Meter, PowerSum>,
     /// Seconds in which each core was busy.
     busy: Vec<f64>,
@@ -140,7 +140,7 @@ impl History {
             last: first,
             latest: None,
             seconds: 0.0,
-            sums: Sums::default(),
+            sums: RunningSums::default(),
             counters: BTreeMap::new(),
             curves: BTreeMap::new(),
             busy: Curve::new(),
@@ -224,11 +224,11 @@ impl History {
     /// Begins the sums and peaks of [`History::measured`] again at the last reading.
     pub fn reset(&mut self) {
         self.origin = self.last.clone();
-        self.sums = Sums::default();
+        self.sums = RunningSums::default();
     }
 }
 
-impl Sums {
+impl RunningSums {
     fn load(&mut self, load: &Load, seconds: f64) {
         self.busy.resize(self.busy.len().max(load.cores.len()), 0.0);
         for (sum, core) in self.busy.iter_mut().zip(&load.cores) {

@@ -18,7 +18,7 @@ pub enum Domain {
     Cpu,
     /// The graphics processor that is integrated with the cores.
     Gpu,
-    /// The memory modules, which are not part of a package.
+    /// The memory modules, without the controller in the package.
     Dram,
     /// A processor's package: its cores, caches, and what else is on it.
     Package,

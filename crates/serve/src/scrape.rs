@@ -78,7 +78,7 @@ impl MetricsServer {
         Ok(MetricsServer { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on, with the port that the system chose if that was 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

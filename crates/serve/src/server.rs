@@ -257,8 +257,8 @@ pub(crate) struct Connections {
     pub(crate) tasks: JoinSet<()>,
 }
 
-/// Accepts connections until `shutdown` is ready, at most `most` at a time, and serves the router on
-/// them. The listener is closed when this returns.
+/// Accepts connections until `shutdown` is ready, at most `most` at a time, and serves the router
+/// on them. The listener is closed when this returns.
 pub(crate) async fn accept(
     listener: TcpListener,
     router: &Router,

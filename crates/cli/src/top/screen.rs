@@ -13,7 +13,7 @@ const LEAST: f64 = 10.0;
 /// What a key requests of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKey {
-    /// End.
+    /// Quit: the command ends with status 0.
     Quit,
     /// Begin sums and peaks again.
     Reset,

@@ -40,8 +40,8 @@ impl RunMetrics {
         RunMetrics::default()
     }
 
-    /// The text. A number that the last update does not have, such as a loss that is not finite, has
-    /// no sample.
+    /// The text. A number that the last update does not have, such as a loss that is not finite,
+    /// has no sample.
     pub fn text(&self) -> String {
         let mut registry = Registry::with_prefix("ferrane_train");
         {
