@@ -43,7 +43,8 @@ pub fn run(args: &Top) -> Result<()> {
     let text = move || locked(&history).openmetrics();
     let server = listener.map(|listener| scrape::serve(listener, text)).transpose()?;
     let metrics = server.as_ref().map(scrape::url);
-    if args.json || (!args.once && !(io::stdin().is_terminal() && io::stdout().is_terminal())) {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if args.json || (metrics.is_some() && !has_terminal) {
         if let Some(metrics) = metrics {
             out::note(format_args!("metrics at {metrics}"));
         }

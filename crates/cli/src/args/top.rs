@@ -30,7 +30,7 @@ pub struct Top {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Print one picture as text after one interval, instead of taking the terminal.
-    #[arg(long, conflicts_with_all = ["count", "json"])]
+    #[arg(long, conflicts_with_all = ["count", "json", "prometheus"])]
     pub once: bool,
     /// Columns of the picture [default: $COLUMNS, or 120].
     #[arg(long, value_name = "N", requires = "once", value_parser = RangedU64ValueParser::<u16>::new().range(1..=500))]

@@ -198,6 +198,7 @@ fn wrong_options_are_refused() {
     }
     place.run("top --json --count 0").refused(2, &["--count"]);
     place.run("top --once --count 2").refused(2, &["--once", "--count"]);
+    place.run("top --once --prometheus 0").refused(2, &["--prometheus"]);
     place.run("top --once --json").refused(2, &["--json"]);
     place.run("top --width 80").refused(2, &["--once"]);
     place.run("top --count 2 -- true").refused(2, &["--count"]);
