@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     programs_are_compiled_to_files();
     evaluations_are_timed();
     the_suite_runs_on_the_engine();
+    power_is_metered();
     ExitCode::SUCCESS
 }
 
@@ -208,4 +209,34 @@ fn the_suite_runs_on_the_engine() {
     }
     assert!(paths.iter().all(|row| row["evaluation"]["median_ms"].as_f64().is_some_and(|ms| ms > 0.0)), "{paths:?}");
     assert_eq!((rows("qos").len(), rows("in-flight").len()), (7, 8));
+    // Each row that evaluates a program has what the engine's counter counted meanwhile.
+    let energy = |row: &serde_json::Value| {
+        let power = row["power"].as_array().into_iter().flatten().find(|p| p["domain"] == "ane");
+        power.and_then(|p| p["mj"].as_f64())
+    };
+    let metered = rows("inmem");
+    assert!(metered.iter().all(|row| energy(row).is_some_and(|mj| mj > 0.0)), "{metered:?}");
+    assert!(report["unread"].to_string().contains("no known unit"), "{}", report["unread"]);
+}
+
+/// The engine's counter moves while a program runs, and stands still before.
+#[cfg(not(target_vendor = "apple"))]
+fn power_is_metered() {
+    let place = Place::new();
+    place.write(
+        "relu.mil",
+        "program(1.3)\n[buildInfo = dict<string, string>({{\"coremlc-version\", \"3505.4.1\"}})]\n{\n    func main<ios18>(\
+         tensor<fp16, [1, 8, 1, 32]> x) {\n        tensor<fp16, [1, 8, 1, 32]> y = relu(x = x)[name = string(\"y\")];\n    } -> (y);\n}\n",
+    );
+    let proof = fake(&place, "run relu.mil --input x=random:1 --device ane --proof --json").objects().remove(0);
+    let evidence = proof["evidence"].as_array().unwrap().iter().find(|e| e["name"] == "energy").unwrap();
+    assert_eq!(evidence["holds"], true, "{evidence}");
+    assert!(evidence["observed"].as_str().unwrap().contains("IOReport"), "{evidence}");
+    let seen = fake(&place, "top --json --count 1 --interval 0.2").ok().objects().remove(0);
+    let power = seen["power"].as_array().unwrap();
+    assert!(power.iter().any(|p| p["domain"] == "ane" && p["watts"] == 0.0), "nothing runs: {seen}");
+    assert!(
+        power.iter().any(|p| p["domain"] == "cpu") && !seen["temperatures"].as_array().unwrap().is_empty(),
+        "{seen}"
+    );
 }
