@@ -194,7 +194,11 @@ impl<'a> Lower<'a> {
     pub fn spend(&mut self, parts: usize) -> Built<()> {
         match self.left.checked_sub(parts) {
             Some(left) => self.left = left,
-            None => return unmapped(format!("it would unroll into {parts} parts, which makes the program too large")),
+            None => {
+                return unmapped(format!(
+                    "with it the model unrolls into more than {MAX_PARTS} parts, the most that a program may have"
+                ));
+            }
         }
         Ok(())
     }
