@@ -287,7 +287,7 @@ fn drawn(bound: &BoundProcedure) -> Result<std::result::Result<(Power, Power, us
     let mut sensors = sensors::open();
     let first = sensors.read();
     if !first.energy.iter().any(|e| e.domain == Domain::Ane) {
-        let why: Vec<String> = first.unread.into_iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+        let why: Vec<String> = first.without_sensor().map(ToString::to_string).collect();
         return Ok(Err(if why.is_empty() { "no counter of this computer".into() } else { why.join("; ") }));
     }
     std::thread::sleep(METERED);

@@ -7,6 +7,9 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::{SensorReading, Unread};
 
+/// What [`Unread`] calls the load.
+pub(crate) const WHAT: &str = "load";
+
 /// The load of one logical core.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Core {
@@ -75,7 +78,7 @@ impl Meter {
         if !self.known {
             let least = sysinfo::MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
             let why = format!("the system's counters are compared over {least} ms or more");
-            reading.unread.push(Unread { what: "load".into(), why });
+            reading.unread.push(Unread { what: WHAT.into(), why });
         } else if !cores.is_empty() {
             reading.load = Some(Load {
                 cores,
@@ -105,7 +108,7 @@ mod tests {
         let mut meter = Meter::new();
         let mut reading = SensorReading::now();
         meter.read(&mut reading);
-        assert!(reading.load.is_none() && reading.unread[0].what == "load", "no load is known yet: {reading:?}");
+        assert!(reading.load.is_none() && reading.unread[0].what == WHAT, "no load is known yet: {reading:?}");
         let begun = std::time::Instant::now();
         while begun.elapsed() < 2 * sysinfo::MINIMUM_CPU_UPDATE_INTERVAL {
             std::hint::spin_loop();

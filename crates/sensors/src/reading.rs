@@ -121,6 +121,12 @@ impl SensorReading {
         }
     }
 
+    /// What no sensor of this computer reads: all that is unread, except a load that only needs
+    /// more time.
+    pub fn without_sensor(&self) -> impl Iterator<Item = &Unread> {
+        self.unread.iter().filter(|unread| unread.what != crate::load::WHAT)
+    }
+
     /// What lies between an earlier reading of the same sensors and this one. Counters that only
     /// one of the readings has are left out.
     pub fn since(&self, earlier: &SensorReading) -> Interval {

@@ -164,8 +164,7 @@ impl SuiteReport {
 
     /// States what of the computer's power `sensors` do not meter now, and why.
     pub fn note_unread(&mut self, sensors: &mut Sensors) {
-        let unread = sensors.read().unread;
-        self.unread = unread.into_iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+        self.unread = sensors.read().without_sensor().map(ToString::to_string).collect();
     }
 
     /// A report without results for the device of this name and machine.
