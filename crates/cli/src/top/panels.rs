@@ -80,7 +80,7 @@ impl TopScreen {
             first.push_span(Span::raw(format!("  {metrics}")));
         }
         let sources = if self.sources.is_empty() { "none" } else { &self.sources };
-        let second = Line::from(format!(" {}; sources of energy: {sources}", self.computer)).dim();
+        let second = Line::from(format!(" {}; sources: {sources}", self.computer)).dim();
         frame.render_widget(Paragraph::new(vec![first, second]), area);
     }
 

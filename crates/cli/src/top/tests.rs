@@ -73,7 +73,7 @@ fn every_panel_shows_its_part_of_the_computer() {
         &picture,
         &[
             "live  1:00 min in intervals of 1 s  http://127.0.0.1:9100/metrics",
-            "Apple M4, macOS 15.5; sources of energy: IOReport",
+            "Apple M4, macOS 15.5; sources: IOReport",
             "ane         2.500    2.500    2.500    150.0 J  a source",
             "cpu          12.0     12.0     12.0    720.0 J  a source",
             "gpu       unknown  no source meters it",
