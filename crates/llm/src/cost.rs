@@ -37,6 +37,15 @@ pub enum StepCostError {
 /// # Errors
 /// [`StepCostError`] for a shape whose kernels cannot be built or predicted.
 pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<Option<StepCost>, StepCostError> {
+    step_of(shape, vocab, model, false)
+}
+
+fn step_of(
+    shape: &Shape,
+    vocab: usize,
+    model: &CostModel,
+    static_trainer: bool,
+) -> Result<Option<StepCost>, StepCostError> {
     let config = &shape.config;
     let mut costs = Vec::new();
     // The cost of a constant does not depend on its values.
@@ -69,6 +78,7 @@ pub fn training_step(shape: &Shape, vocab: usize, model: &CostModel) -> Result<O
         seq: shape.seq,
         vocab,
         fused: shape.pipeline.is_fused(),
+        static_trainer,
         extras: shape.pipeline.has_extras(),
     };
     Ok(predict_step(&sizes, &costs, model))
@@ -205,7 +215,7 @@ impl Pipelines for PublishedRuns {
             TrainerPipeline::StaticExtras => (config.vocab, PipelineKind::StaticExtras, Residual::Fp32),
         };
         let shape = Shape::new(config, WINDOW, residual, WeightForm::Packed).with_pipeline(kind);
-        training_step(&shape, vocab, cost).ok()?
+        step_of(&shape, vocab, cost, pipeline != TrainerPipeline::Dynamic).ok()?
     }
 }
 

@@ -1,10 +1,13 @@
 //! The predicted cost of a step, pipeline by pipeline, and of generation.
 
 use ferrane_llm::config::preset;
-use ferrane_llm::cost::{GenerationCost, GenerationCostError, GenerationShape, generation, training_step};
+use ferrane_llm::cost::{
+    GenerationCost, GenerationCostError, GenerationShape, PublishedRuns, generation, training_step,
+};
 use ferrane_llm::decode::quantize::WeightType;
 use ferrane_llm::layout::{PipelineKind, Residual, Shape, WeightForm};
 use ferrane_machine::Profile;
+use ferrane_machine::cost::published::{Pipelines as _, TrainerPipeline};
 use ferrane_machine::cost::{CostModel, StepCost};
 
 fn step(machine: &str, pipeline: PipelineKind) -> StepCost {
@@ -37,6 +40,25 @@ fn six_kernels_cost_less_than_ten_and_constants_more_compiles() {
         assert!(extras.engine_ms > constants.engine_ms && extras.compile_ms > constants.compile_ms, "{machine}");
         assert!(extras.classifier_ms < constants.classifier_ms && extras.rms_ms < constants.rms_ms, "{machine}");
     }
+}
+
+/// The static trainer's step on an M4 sets the rate of its copies; its step with extras does not,
+/// and follows from it (training-static §3).
+#[test]
+fn the_static_trainers_steps_of_an_m4_agree() {
+    let model = CostModel::for_chip("m4").unwrap();
+    let trainer = |pipeline| {
+        let cost = PublishedRuns.step(pipeline, "stories110m", &model).unwrap();
+        // Its forward norms are a small part of the kernels.
+        cost.total_ms() - cost.parts.forward_rms_ms
+    };
+    for (pipeline, published) in [(TrainerPipeline::Static, 107.0), (TrainerPipeline::StaticExtras, 91.8)] {
+        let predicted = trainer(pipeline);
+        assert!((predicted / published - 1.0).abs() < 0.02, "{pipeline:?}: {predicted} and not {published} ms");
+    }
+    // The same kernels with this project's code around them copy at the rate of its other pipelines.
+    let own = step("m4", PipelineKind::Static).total_ms();
+    assert!(own < 0.9 * trainer(TrainerPipeline::Static), "{own}");
 }
 
 fn generated(of: WeightType, prompt: usize, least: usize) -> Result<GenerationCost, GenerationCostError> {

@@ -169,6 +169,9 @@ constants! {
         /// The rate of simple passes over arrays on the CPU (copies, sums, the inverse rotation) in
         /// GB/s, counting all operands.
         copy_gb_s,
+        /// The rate at which the static trainers copy the operands of the weight gradients in GB/s,
+        /// counting reads and writes; `None` if it is not known to differ from `copy_gb_s`.
+        static_copy_gb_s,
     }
 }
 

@@ -31,6 +31,9 @@ pub struct StepShape {
     /// Whether there are six kernels instead of ten, with the gradient of SiLU in one of them
     /// (training-static §1).
     pub fused: bool,
+    /// Whether the CPU's part is the code of the reference's static trainers, which copies operands
+    /// of weight gradients at a rate of its own where one is published.
+    pub static_trainer: bool,
     /// Whether the engine computes the final norm, logits, softmax and the gradients of the layers'
     /// norms (training-static §3).
     pub extras: bool,
@@ -116,6 +119,7 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
     let (io, silu, rms) = (value(&c.io_gb_s)?, value(&c.silu_ns)?, value(&c.rms_ns)?);
     let softmax = value(&c.softmax_ns)?;
     let (sgemm, copy) = (value(&c.sgemm_tflops)?, value(&c.copy_gb_s)?);
+    let gradient_copy = value(&c.static_copy_gb_s).filter(|_| shape.static_trainer).unwrap_or(copy);
     let n = |size: usize| size as f64;
     let (layers, seq) = (n(shape.layers), n(shape.seq));
     let (dim, hidden, q, kv) = (n(shape.dim), n(shape.hidden), n(shape.q_dim), n(shape.kv_dim));
@@ -158,7 +162,7 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         norm_ms,
         logits_ms: (1.0 - extras) * logits_ms,
         loss_ms: loss_ms + layers * seq * 12.0 * 2.0 * dim / (copy * 1e6),
-        copy_ms: layers * seq * 8.0 * copied / (copy * 1e6),
+        copy_ms: layers * seq * 8.0 * copied / (gradient_copy * 1e6),
         forward_runs: forward.map(|k| k.runs).sum(),
     };
     let mut step = StepCost {
@@ -173,7 +177,7 @@ pub fn predict_step(shape: &StepShape, kernels: &[KernelCost], model: &CostModel
         // Logits and their gradient with respect to the last activations.
         classifier_ms: (2.0 - extras) * logits_ms + loss_ms,
         // A copy reads and writes 4 bytes, a sum three times 4.
-        pass_ms: layers * seq * (8.0 * copied + 12.0 * summed) / (copy * 1e6),
+        pass_ms: layers * seq * (8.0 * copied / gradient_copy + 12.0 * summed / copy) / 1e6,
         wait_ms: 0.0,
         compile_ms: kernels.iter().map(|k| k.cost.compile_ms).sum(),
         energy_mj: energy,
