@@ -56,7 +56,8 @@ fn the_static_trainers_steps_of_an_m4_agree() {
         let predicted = trainer(pipeline);
         assert!((predicted / published - 1.0).abs() < 0.02, "{pipeline:?}: {predicted} and not {published} ms");
     }
-    // The same kernels with this project's code around them copy at the rate of its other pipelines.
+    // The same kernels with this project's code around them copy at the rate of its other
+    // pipelines.
     let own = step("m4", PipelineKind::Static).total_ms();
     assert!(own < 0.9 * trainer(TrainerPipeline::Static), "{own}");
 }
