@@ -6,7 +6,7 @@ pub mod curves;
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use ratatui::backend::TestBackend;
@@ -82,13 +82,19 @@ fn failed(error: io::Error) -> Error {
     Error::new(format!("the terminal cannot be read: {error}"))
 }
 
-/// A flag that a signal to end sets. A second one restores the terminal and ends the process at
-/// once. In raw mode Ctrl-C is a key and no signal.
+/// Signals within this time after the first are the same wish: a terminal that is closed can send
+/// several.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// A flag that a signal to end sets. A second one, at least half a second later, restores the
+/// terminal and ends the process at once. In raw mode Ctrl-C is a key and no signal.
 pub fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
+    let mut first = None;
     ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
+        let first = *first.get_or_insert_with(Instant::now);
+        if flag.swap(true, Ordering::SeqCst) && first.elapsed() >= SAME_SIGNAL {
             ratatui::restore();
             std::process::exit(130);
         }
