@@ -474,13 +474,15 @@ fn under_a_pace_compiles_loads_and_requests_in_flight_take_what_the_machine_woul
     run.request.evaluate().unwrap();
     let alone = run.request.evaluate().unwrap().hardware.unwrap();
     let other = Run::over(&device, run.executable.clone());
-    let begun = std::time::Instant::now();
-    let submitted = [&run, &other].map(|r| r.request.submit().unwrap());
-    let [first, second] = submitted.map(|s| s.wait().unwrap().hardware.unwrap());
     // The engine runs them one after the other; the second overlaps with the first (benchmarks
-    // §15.3).
-    assert!(begun.elapsed() >= first + second);
-    assert_eq!(first, alone);
-    let share = second.as_secs_f64() / alone.as_secs_f64();
-    assert!((0.6..0.75).contains(&share), "{share}");
+    // §15.3) if it is submitted before that ends, which this thread may be too late for.
+    let overlap = (0..500).any(|_| {
+        let begun = std::time::Instant::now();
+        let submitted = [&run, &other].map(|r| r.request.submit().unwrap());
+        let [first, second] = submitted.map(|s| s.wait().unwrap().hardware.unwrap());
+        assert!(begun.elapsed() >= first + second);
+        assert_eq!(first, alone);
+        (0.6..0.75).contains(&(second.as_secs_f64() / alone.as_secs_f64()))
+    });
+    assert!(overlap, "no request overlapped with the one before");
 }
