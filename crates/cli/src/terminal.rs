@@ -2,6 +2,8 @@
 //! and what all screens have in common.
 
 pub mod curves;
+#[cfg(test)]
+pub mod pictures;
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;

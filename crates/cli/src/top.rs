@@ -7,12 +7,13 @@ mod screen;
 
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ferrane::probe::describe_computer;
 use ferrane::sensors::{self, History, Interval, Sensors};
+use ferrane_host::sync::lock;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -40,7 +41,7 @@ pub fn run(args: &Top) -> Result<()> {
     let listener = args.prometheus.as_deref().map(scrape::listen).transpose()?;
     let mut meter = Meter::new(sensors::open(), args.interval, args.count);
     let history = meter.history.clone();
-    let text = move || locked(&history).openmetrics();
+    let text = move || lock(&history).openmetrics();
     let server = listener.map(|listener| scrape::serve(listener, text)).transpose()?;
     let metrics = server.as_ref().map(scrape::url);
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -80,7 +81,7 @@ impl Meter {
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
-        locked(&self.history)
+        lock(&self.history)
     }
 
     /// Time until the next reading.
@@ -99,11 +100,6 @@ impl Meter {
     fn is_done(&self) -> bool {
         self.left == Some(0)
     }
-}
-
-/// The history, also if a thread panicked over it.
-fn locked(history: &Mutex<History>) -> MutexGuard<'_, History> {
-    history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A line of `--json`.

@@ -5,6 +5,7 @@ use ferrane::sensors::Domain;
 use ferrane::sensors::{Core, Energy, Load, Residency, Sensor, SensorReading, Temperature, Unread, rapl::Rapl};
 
 use super::*;
+use crate::terminal::pictures::{braille, has};
 
 /// A reading at `seconds`, with an engine and cores that draw so many watts from the beginning.
 fn reading(first: &SensorReading, seconds: f64, watts: &[(Domain, f64)], cores: usize) -> SensorReading {
@@ -50,17 +51,6 @@ fn screen() -> TopScreen {
 
 fn drawn(screen: &TopScreen, history: &History, width: u16, height: u16) -> String {
     terminal::picture(width, height, |frame| screen.draw(history, frame)).unwrap()
-}
-
-#[track_caller]
-fn has(picture: &str, words: &[&str]) {
-    for word in words {
-        assert!(picture.contains(word), "no `{word}` in\n{picture}");
-    }
-}
-
-fn braille(text: &str) -> usize {
-    text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ferrane::train::metrics::{PartTimes, ProcessRecord, Record};
 
 use super::*;
+use crate::terminal::pictures::{braille, has};
 
 /// A run of 3600 planned updates, of which `count` are done.
 fn recorded(count: u64) -> RunView {
@@ -43,17 +44,6 @@ fn recorded(count: u64) -> RunView {
 
 fn drawn(screen: &mut Screen, view: &RunView, width: u16, height: u16) -> String {
     picture(screen, view, width, height).unwrap()
-}
-
-#[track_caller]
-fn has(picture: &str, words: &[&str]) {
-    for word in words {
-        assert!(picture.contains(word), "no `{word}` in\n{picture}");
-    }
-}
-
-fn braille(text: &str) -> usize {
-    text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
 }
 
 /// Columns `from..to` of lines whose first one contains `title`, to the end of that panel.
