@@ -164,12 +164,15 @@ pub struct Epilogue<'a> {
     /// The factors need no more precision than fp16 has: large products of fp16 and fp32 may be
     /// summed in block floating point (`bfp`).
     pub blocks: bool,
+    /// The K of the product that this one is the beginning of, if it is: its other terms are zero
+    /// and left out, and the sums have the order that they have in the whole product.
+    pub of_depth: Option<usize>,
 }
 
 impl Default for Epilogue<'_> {
     /// The product alone: scale 1, nothing added, no rounding.
     fn default() -> Self {
-        Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: false }
+        Self { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: false, of_depth: None }
     }
 }
 
@@ -497,6 +500,7 @@ impl GemmJob<'_> {
             m: self.m,
             n: self.n,
             k: self.k,
+            of_depth: self.epilogue.of_depth.map_or(self.k, |depth| depth.max(self.k)),
         };
         // SAFETY: the views were checked, so all addresses are inside their borrows; the caller
         // guarantees the rest.

@@ -341,7 +341,7 @@ impl Tile<'_, '_, '_> {
             Some(Slice::F32(values)) => Some(Bias::Cols(&values[..cols])),
             _ => None,
         };
-        let epilogue = Epilogue { scale: *scale, bias, round: *round, ..Epilogue::default() };
+        let epilogue = Epilogue { scale: *scale, bias, round: *round, of_depth: Some(size.0), ..Epilogue::default() };
         match packed {
             Some(rhs) => gemm_packed(lhs, rhs, output, epilogue),
             None => gemm(lhs, rhs, output, epilogue),

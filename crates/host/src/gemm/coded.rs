@@ -422,6 +422,7 @@ impl CodedProduct<'_> {
             m,
             n,
             k,
+            of_depth: k,
         };
         // SAFETY: the decoded rows are `n` lines of `k` elements; the caller guarantees the rest.
         let result = unsafe { product.run(parallel) };

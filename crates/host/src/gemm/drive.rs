@@ -67,6 +67,8 @@ pub(super) struct Product<'a> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
+    /// The K that decides on the order of a sum: `k`, or more if the terms after `k` are zero.
+    pub of_depth: usize,
 }
 
 /// How a product is divided into chunks whose packed panels fit the caches: number and size along
@@ -144,7 +146,7 @@ impl Product<'_> {
         }
         let small = if self.m <= self.n { self } else { self.t() };
         if small.m <= SKINNY {
-            let along = small.rhs.depth == 1 && small.k >= 4 * self.kernels.lanes;
+            let along = small.rhs.depth == 1 && small.of_depth >= 4 * self.kernels.lanes;
             if along || (small.rhs.line == 1 && small.rhs.depth != 1) {
                 // SAFETY: the caller guarantees it.
                 return unsafe { small.skinny(along, parallel) };
@@ -168,7 +170,8 @@ impl Product<'_> {
     unsafe fn in_blocks(self, parallel: bool) -> Result<bool, GemmError> {
         let Self { lhs, rhs, m, n, k, .. } = self;
         let Some(format) = self.kernels.blocks() else { return Ok(false) };
-        if ![lhs, rhs].iter().all(|factor| has_blocks(&format, factor, k)) || m.min(n) < LEAST_BLOCKS {
+        let suits = |factor: &Factor| [k, self.of_depth].iter().all(|&k| has_blocks(&format, factor, k));
+        if ![lhs, rhs].iter().all(suits) || m.min(n) < LEAST_BLOCKS {
             return Ok(false);
         }
         let found = [Found::default(), Found::default()];
@@ -249,7 +252,8 @@ impl Product<'_> {
     fn chunks(&self, format: &PanelFormat, together: bool, parallel: bool) -> Chunks {
         let Self { m, n, k, .. } = *self;
         let height = self.packed.unwrap_or_else(|| height(format.rows, m));
-        let (blocks, block) = pieces(k, BLOCK_DEPTH, format.step);
+        let (_, block) = pieces(self.of_depth, BLOCK_DEPTH, format.step);
+        let blocks = k.div_ceil(block).max(1);
         let (deep, depth) = (blocks.div_ceil(BLOCKS_PACKED), block * BLOCKS_PACKED.min(blocks));
         let most = if blocks > 1 { PARTIAL_LINES } else { usize::MAX };
         let lines = (PACKED_ELEMENTS / depth.max(1)).min(most);

@@ -138,6 +138,7 @@ impl<'a> Panels<'a> {
             m,
             n,
             k,
+            of_depth: k,
         };
         // SAFETY: the views and tables were checked, the output is borrowed exclusively, and
         // `isa::best` returns kernels that this processor supports.

@@ -177,7 +177,7 @@ proptest! {
         let scales = [None, Some(Scales::Rows(&rows)), Some(Scales::Cols(&cols))][scales as usize];
         let accumulate = accumulate && kinds[2] == ElementType::F32;
         for kernels in isa::all() {
-            check(kernels, m, n, k, layouts, kinds, Epilogue { scale, scales, accumulate, round, bias, blocks: false });
+            check(kernels, m, n, k, layouts, kinds, Epilogue { scale, scales, accumulate, round, bias, ..Epilogue::default() });
         }
     }
 }
@@ -199,8 +199,40 @@ proptest! {
         let kind = |half| if half { ElementType::F16 } else { ElementType::F32 };
         let kinds = [kind(halves[0]), kind(halves[1]), kind(half)];
         for kernels in isa::all() {
-            let epilogue = Epilogue { scale, scales, accumulate: accumulate && !half, round, bias, blocks: true };
+            let epilogue = Epilogue { scale, scales, accumulate: accumulate && !half, round, bias, blocks: true, ..Epilogue::default() };
             check(kernels, m, n, 32 * blocks, layouts, kinds, epilogue);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// The beginning of a product whose other terms are zero has the bits of the whole.
+    #[test]
+    fn terms_that_are_zero_may_be_left_out(
+        (m, n) in (1usize..70, 1usize..70),
+        (k, whole) in (1usize..30).prop_flat_map(|whole| (1..=whole, Just(whole))),
+        layouts in [lay(), lay()],
+        blocks in any::<bool>(),
+    ) {
+        let (k, whole) = (64 * k, 64 * whole - if blocks { 0 } else { 17 });
+        let k = k.min(whole);
+        // A view from the last element on would begin with the terms that are zero.
+        let layouts = layouts.map(|layout| Layout { flip_rows: false, flip_cols: false, ..layout });
+        let (ls, rs) = (layouts[0].strides(m, whole), layouts[1].strides(whole, n));
+        let (mut l, r) = (values(ls.2, 1), values(rs.2, 2));
+        (0..m).for_each(|row| (k..whole).for_each(|d| l[layouts[0].at(m, whole, row, d)] = 0.0));
+        let product = |kernels, k: usize| {
+            let lhs = Operand::F32(View::new(&l, m, k, ls.0, ls.1).unwrap());
+            let rhs = Operand::F32(View::new(&r, k, n, rs.0, rs.1).unwrap());
+            let mut out = vec![f32::NAN; m * n];
+            let to = Output::F32(ViewMut::row_major(&mut out, m, n).unwrap());
+            let epilogue = Epilogue { blocks, of_depth: Some(whole), ..Epilogue::default() };
+            run(kernels, &[BatchOffsets::default()], lhs, rhs, to, epilogue).unwrap();
+            out.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        };
+        for kernels in isa::all() {
+            prop_assert!(product(kernels, k) == product(kernels, whole), "{} of {}", k, whole);
         }
     }
 }

@@ -23,7 +23,7 @@ const TILE: usize = 64 * 1024;
 /// Products of values that need no more precision than fp16 has, which the activations have
 /// elsewhere in the step.
 const BLOCKS: Epilogue<'static> =
-    Epilogue { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: true };
+    Epilogue { scale: 1.0, scales: None, accumulate: false, round: false, bias: None, blocks: true, of_depth: None };
 /// The smallest normal number of fp16: below it a probability has fewer digits.
 const SMALLEST: f32 = 6.103_515_6e-5;
 /// Largest number of groups of tiles.
