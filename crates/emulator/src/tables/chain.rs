@@ -367,9 +367,6 @@ impl Tile<'_, '_, '_> {
                         let most = rounded::scale_add(row, from, masked.scale, mask);
                         *sum = rows::exponentials(row, most);
                     }
-                    (Slice::F32(s), _) if from.col == 1 => {
-                        *sum = rows::exponentials_from(&s[at + r * from.row..][..self.cols], row);
-                    }
                     _ => {
                         rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
                         *sum = rows::exponentials(row, rows::maximum(row));

@@ -57,8 +57,8 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below, accumulators are local to the vector code and returned from it, and the rest of
-/// a row has accumulators of its own. Otherwise the compiler keeps them in memory and loads and
+/// Here and below, accumulators are local to the vector code, which returns one number, and the rest
+/// of a row has accumulators of its own. Otherwise the compiler keeps them in memory and loads and
 /// stores them in every iteration.
 macro_rules! partial_sums {
     ($row:expr, $v:ident => $f:expr) => {{
@@ -83,7 +83,7 @@ macro_rules! partial_sums {
 }
 
 macro_rules! lanes {
-    ($row:expr, $v:ident => $f:expr) => {{ vectorize!(partial_sums!($row, $v => $f)).iter().sum::<f32>() }};
+    ($row:expr, $v:ident => $f:expr) => {{ vectorize!(partial_sums!($row, $v => $f).iter().sum::<f32>()) }};
 }
 
 /// The sums of dense rows of `length` elements, each in the order of [`sum`] in fp32.
@@ -109,7 +109,7 @@ fn sum_square(table: &Table, row: &[f32]) -> f32 {
 }
 
 fn largest(row: &[f32]) -> f32 {
-    let lanes = vectorize!({
+    vectorize!({
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
@@ -125,9 +125,8 @@ fn largest(row: &[f32]) -> f32 {
         for i in 0..LANES {
             lanes[i] = if last[i] > lanes[i] || last[i].is_nan() { last[i] } else { lanes[i] };
         }
-        lanes
-    });
-    lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m })
+        lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m })
+    })
 }
 
 /// e^(v - max) over their sum, in place, rounded to fp16 if `round`.
@@ -152,7 +151,9 @@ fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
 
 /// e^(v - max) in place, and their sum.
 pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
-    let lanes = vectorize!({
+    vectorize!({
+        // A copy, because the vector code has a reference, which could be one to the sums.
+        let max = max;
         let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();
         for block in blocks {
@@ -169,34 +170,8 @@ pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
         for i in 0..LANES {
             lanes[i] += last[i];
         }
-        lanes
-    });
-    lanes.iter().sum::<f32>()
-}
-
-/// [`exponentials`] from one row to another, with the maximum of the first.
-pub(crate) fn exponentials_from(from: &[f32], row: &mut [f32]) -> f32 {
-    let max = maximum(from);
-    let lanes = vectorize!({
-        let mut lanes = [0.0f32; LANES];
-        let ((blocks, rest), (sources, others)) = (row.as_chunks_mut::<LANES>(), from.as_chunks::<LANES>());
-        for (block, source) in blocks.iter_mut().zip(sources) {
-            for i in 0..LANES {
-                block[i] = simd::exp(source[i] - max);
-                lanes[i] += block[i];
-            }
-        }
-        let mut last = [0.0f32; LANES];
-        for ((lane, v), s) in last.iter_mut().zip(rest).zip(others) {
-            *v = simd::exp(*s - max);
-            *lane = *v;
-        }
-        for i in 0..LANES {
-            lanes[i] += last[i];
-        }
-        lanes
-    });
-    lanes.iter().sum::<f32>()
+        lanes.iter().sum::<f32>()
+    })
 }
 
 pub(crate) fn scale_row(row: &mut [f32], scale: f32, round: bool) {
@@ -212,7 +187,7 @@ pub(crate) fn scale_row(row: &mut [f32], scale: f32, round: bool) {
 
 /// The largest element. A NaN may be missed: the softmax of its row is NaN anyway, through its sum.
 pub(crate) fn maximum(row: &[f32]) -> f32 {
-    let lanes = vectorize!({
+    vectorize!({
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
@@ -227,9 +202,8 @@ pub(crate) fn maximum(row: &[f32]) -> f32 {
         for i in 0..LANES {
             lanes[i] = if last[i] > lanes[i] { last[i] } else { lanes[i] };
         }
-        lanes
-    });
-    lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m { v } else { m })
+        lanes.iter().copied().fold(f32::NEG_INFINITY, |m, v| if v > m { v } else { m })
+    })
 }
 
 /// Softmax along the last loop of the nest.
@@ -756,7 +730,7 @@ fn layer(table: &Table, wide: bool, block: &mut [f32], epsilon: f32) -> f32 {
 
 /// A sum in fp64, in lanes: their number, and so the order, is the same on every processor.
 fn wide_sum(block: &[f32], term: impl Fn(f64) -> f64) -> f64 {
-    let lanes = vectorize!({
+    vectorize!({
         let mut lanes = [0.0f64; LANES];
         let (chunks, rest) = block.as_chunks::<LANES>();
         for chunk in chunks {
@@ -764,12 +738,15 @@ fn wide_sum(block: &[f32], term: impl Fn(f64) -> f64) -> f64 {
                 lanes[i] += term(f64::from(chunk[i]));
             }
         }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
-            *lane += term(f64::from(*v));
+        let mut last = [0.0f64; LANES];
+        for (lane, &v) in last.iter_mut().zip(rest) {
+            *lane = term(f64::from(v));
         }
-        lanes
-    });
-    lanes.iter().sum()
+        for i in 0..LANES {
+            lanes[i] += last[i];
+        }
+        lanes.iter().sum::<f64>()
+    })
 }
 
 /// Gathers a block of one operand.
