@@ -21,6 +21,7 @@
 //! | [`random`] | seeded random numbers |
 //! | [`rounded`] | sums and products whose results are rounded to fp16 |
 //! | [`fused`] | gates and rotations in one pass over fp16 |
+//! | [`softmax`] | the gradient of a softmax in two passes |
 //! | [`simd`] | run-time dispatch and vectorizable `exp`, `tanh`, `erf`, … |
 //! | [`sync`] | locks that ignore poisoning |
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
@@ -40,6 +41,7 @@ pub mod pool;
 pub mod random;
 pub mod rounded;
 pub mod simd;
+pub mod softmax;
 pub mod sync;
 
 pub use bytemuck::{Pod, PodCastError};

@@ -3,6 +3,8 @@
 use super::group::Group;
 use super::structured::Reduction;
 
+/// Columns that contribute nothing are skipped in blocks of this size.
+pub(crate) const COLUMN_BLOCK: usize = 64;
 /// The most slots that a chain may have.
 pub(crate) const SLOTS: usize = 8;
 
@@ -41,7 +43,7 @@ pub(crate) enum Divide {
 }
 
 /// A matrix that a stage reads or writes, tile by tile: in a slot or in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChainOperand {
     pub at: TileLocation,
     /// Element offset of each segment in the slice of the read or write; a single 0 for a slot.
@@ -70,6 +72,7 @@ pub(crate) enum ChainStage {
         width: usize,
     },
     Softmax(ChainSoftmax),
+    SoftmaxGradient(ChainSoftmaxGradient),
     Reduce {
         reduction: Reduction,
         from: ChainOperand,
@@ -109,6 +112,21 @@ pub(crate) struct ChainSoftmax {
     pub round: bool,
     /// Scale and mask that are applied first.
     pub masked: Option<Masked>,
+}
+
+/// The gradient of a softmax, row by row: `round(probs · round(grads - mean))` with the rounded
+/// mean `Σ round(probs · grads)`, and the rounded product of that with `scale`, if there is one.
+/// Both operands have a column stride of 1.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainSoftmaxGradient {
+    pub probs: ChainOperand,
+    pub grads: ChainOperand,
+    pub scale: Option<f32>,
+    /// The slot of the result.
+    pub to: usize,
+    /// If the last columns of a tile may be skipped when all their probabilities are zero: the
+    /// matrices that must be finite then.
+    pub zeros: Option<Vec<SegmentMatrix>>,
 }
 
 /// The columns that each tile of a segment needs under a constant mask.

@@ -20,8 +20,8 @@ mod view;
 pub(crate) use buffer::{Access, Buffer, ConstantContent, MemorySpace, WeightBytes};
 pub(crate) use bytes::ByteLayer;
 pub(crate) use chain::{
-    Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Masked, SLOTS, SegmentMatrix,
-    TileLocation,
+    COLUMN_BLOCK, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainSoftmaxGradient, ChainStage, Divide,
+    Masked, SLOTS, SegmentMatrix, TileLocation,
 };
 pub(crate) use coded::{CodedForm, CodedMatmul, CodedWeight};
 pub(crate) use elementwise::{Binary, Compare, Elementwise, IntUnary, Unary};

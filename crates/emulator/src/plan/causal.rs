@@ -13,12 +13,9 @@
 use ferrane_host::rounded;
 
 use crate::ir::{
-    Binary, Buffer, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise, Group, Reg,
-    SegmentMatrix, Storage, TileLocation, View,
+    Binary, Buffer, COLUMN_BLOCK, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise,
+    Group, Reg, SegmentMatrix, Storage, TileLocation, View,
 };
-
-/// Columns are skipped in blocks of this size.
-const BLOCK: usize = 64;
 
 /// The scores on their way to the softmax.
 struct Scores {
@@ -115,7 +112,7 @@ fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Op
     // The smallest mask of a row's best key, and the largest mask of a hidden key.
     let (mut seen, mut hidden) = (f32::INFINITY, f32::NEG_INFINITY);
     for first in (0..chain.rows).step_by(chain.tile) {
-        let mut limit = BLOCK.min(chain.cols);
+        let mut limit = COLUMN_BLOCK.min(chain.cols);
         for row in first..chain.rows.min(first + chain.tile) {
             let mut best = f32::NEG_INFINITY;
             for col in 0..chain.cols {
@@ -126,7 +123,7 @@ fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Op
                 best = best.max(value);
             }
             let last = (0..chain.cols).rev().find(|&col| element(row, col).is_some_and(|v| v > best - 1e4))?;
-            limit = limit.max((last + 1).next_multiple_of(BLOCK).min(chain.cols));
+            limit = limit.max((last + 1).next_multiple_of(COLUMN_BLOCK).min(chain.cols));
             seen = seen.min(best);
         }
         for row in first..chain.rows.min(first + chain.tile) {

@@ -14,7 +14,7 @@
 //! unchanged.
 
 use super::causal;
-use super::scores;
+use super::{scores, softmax_gradient};
 use crate::ir::{
     Along, Buffer, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, MAX_READS, MAX_WRITES, Matmul,
     MemorySpace, Policy, Reduction, SLOTS, Step, StepKind, TileLocation, View,
@@ -210,6 +210,7 @@ impl<'a> Builder<'a> {
         };
         chain.causal = causal::find(&chain, &self.reads, self.buffers);
         scores::hand_over(&mut chain.stages, &self.reads);
+        softmax_gradient::join(&mut chain.stages, &self.reads, |write| self.is_factor(&self.writes[write]));
         let names: Vec<&str> = self.members.iter().map(|s| s.op.as_str()).collect();
         let value = if self.writes.len() == 1 { &last.value } else { &first.value };
         Some(Step {
@@ -337,6 +338,13 @@ impl<'a> Builder<'a> {
         let outside =
             self.buffers[view.buffer].space != MemorySpace::Arena || self.others.iter().any(|step| reads(step));
         (inside, outside)
+    }
+
+    /// Whether products are all that reads a view's buffer outside of the chain.
+    fn is_factor(&self, view: &View) -> bool {
+        let reads = |step: &&&Step| step.reads.iter().any(|r| r.buffer == view.buffer);
+        let product = |step: &&Step| matches!(step.kind, StepKind::Matmul(_));
+        self.buffers[view.buffer].space == MemorySpace::Arena && self.others.iter().filter(reads).all(product)
     }
 
     fn take(&mut self) -> usize {

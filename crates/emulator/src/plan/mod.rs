@@ -38,6 +38,8 @@ mod ports;
 mod prologue;
 mod requantize;
 mod scores;
+mod softmax_gradient;
+mod stage;
 mod state;
 mod tensor_op;
 pub(crate) use build::changes_state;

@@ -6,71 +6,98 @@
 
 use ferrane_host::rounded::Binary;
 
+use super::stage;
 use crate::ir::{
-    ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise, Group, Masked, Storage, TileLocation, View,
+    self, ChainOperand, ChainProduct, ChainStage, Elementwise, Group, Masked, Storage, TileLocation, View,
 };
 
-/// The slot of the scores, with scale and mask, if the group does nothing else. `operands` are its
-/// write, then its reads.
-fn scores(group: &Group, operands: &[ChainOperand], reads: &[View]) -> Option<(usize, Masked)> {
-    let ([instruction], [store], true) = (&group.instructions[..], &group.stores[..], group.joined.is_empty()) else {
-        return None;
-    };
-    let (Elementwise::Pair([Binary::Mul, Binary::Add], false), [a, b, c]) = (instruction.op, instruction.from) else {
-        return None;
-    };
-    let read = |reg| operands[1..].iter().zip(&group.loads).find(|(_, load)| **load == reg).map(|(operand, _)| operand);
-    let constant = |reg| group.constants.iter().find(|(r, _)| *r == reg).map(|(_, bits)| f32::from_bits(*bits));
-    let slot = |reg| match read(reg)?.at {
-        TileLocation::Slot(slot) => Some(slot),
-        TileLocation::Memory(_) => None,
-    };
-    let (slot, scale) = match (slot(a), constant(b)) {
-        (Some(slot), Some(scale)) => (slot, scale),
-        _ => (slot(b)?, constant(a)?),
-    };
-    let mask = read(c)?;
-    let TileLocation::Memory(index) = mask.at else { return None };
-    let fits = *store == instruction.to && mask.col == 1 && reads[index].storage == Storage::F16;
-    fits.then(|| (slot, Masked { scale, mask: mask.clone() }))
+/// The scores on their way through groups that do nothing but scale and mask them.
+struct Scores {
+    /// Where they are now.
+    slot: usize,
+    scale: Option<f32>,
+    mask: Option<ChainOperand>,
 }
 
-/// Whether a stage reads a slot.
-fn looks(stage: &ChainStage, slot: usize) -> bool {
-    let at = |operand: &ChainOperand| operand.at == TileLocation::Slot(slot);
-    match stage {
-        ChainStage::Product(ChainProduct { lhs, rhs, .. }) => at(lhs) || at(rhs),
-        ChainStage::Group { group, operands, .. } => operands[group.stores.len()..].iter().any(at),
-        ChainStage::Softmax(ChainSoftmax { from, .. }) | ChainStage::Reduce { from, .. } => at(from),
-        ChainStage::Store { from, .. } => *from == slot,
+impl Scores {
+    /// Follows the scores through one group. `operands` are its write, then its reads.
+    fn follow(&mut self, group: &Group, operands: &[ChainOperand], reads: &[View]) -> Option<()> {
+        let ([instruction], [store], true) = (&group.instructions[..], &group.stores[..], group.joined.is_empty())
+        else {
+            return None;
+        };
+        let read = |reg| stage::loaded(group, operands, reg);
+        let constant = |reg| stage::constant(group, reg);
+        let is_score = |reg| read(reg).is_some_and(|operand| operand.at == TileLocation::Slot(self.slot));
+        // The operand that is not the scores, of two whose order does not matter.
+        let other = |a, b| match (is_score(a), is_score(b)) {
+            (true, false) => Some(b),
+            (false, true) => Some(a),
+            _ => None,
+        };
+        let mask = |reg| {
+            let operand = read(reg)?;
+            let TileLocation::Memory(index) = operand.at else { return None };
+            (operand.col == 1 && reads[index].storage == Storage::F16).then(|| operand.clone())
+        };
+        let [a, b, c] = instruction.from;
+        match instruction.op {
+            Elementwise::Pair([Binary::Mul, Binary::Add], false) if self.scale.is_none() => {
+                (self.scale, self.mask) = (Some(constant(other(a, b)?)?), Some(mask(c)?));
+            }
+            Elementwise::Binary(ir::Binary::Mul) if instruction.round && self.scale.is_none() => {
+                self.scale = Some(constant(other(a, b)?)?);
+            }
+            Elementwise::Binary(ir::Binary::Add) if instruction.round => self.mask = Some(mask(other(a, b)?)?),
+            _ => return None,
+        }
+        let TileLocation::Slot(slot) = operands[0].at else { return None };
+        self.slot = slot;
+        (*store == instruction.to).then_some(())
     }
 }
 
 /// Moves scale and mask into the softmax that follows them.
 pub(super) fn hand_over(stages: &mut Vec<ChainStage>, reads: &[View]) {
-    for at in 1..stages.len().saturating_sub(1) {
-        let ChainStage::Group { group, operands, .. } = &stages[at] else { continue };
-        let (Some((raw, scores)), TileLocation::Slot(masked)) = (scores(group, operands, reads), operands[0].at) else {
-            continue;
-        };
-        let ChainStage::Softmax(ChainSoftmax { from, to, .. }) = &stages[at + 1] else { continue };
-        // No later stage may read either slot, and the softmax must write another slot.
-        let others = stages[at + 2..].iter().any(|s| looks(s, masked))
-            || (*to != raw && stages[at + 2..].iter().any(|s| looks(s, raw)));
-        if from.at != TileLocation::Slot(masked) || *to == masked || others {
-            continue;
-        }
-        let ChainStage::Product(ChainProduct { to: product, .. }) = &mut stages[at - 1] else { continue };
-        if product.at != TileLocation::Slot(raw) {
-            continue;
-        }
+    for at in 0..stages.len() {
+        let Some((slot, groups, masked)) = scaled_and_masked(&stages[at..], reads) else { continue };
         // The raw scores go to the slot of the masked ones, because the softmax may write to their
         // own slot.
-        product.at = TileLocation::Slot(masked);
-        if let ChainStage::Softmax(softmax) = &mut stages[at + 1] {
-            softmax.masked = Some(scores);
+        if let ChainStage::Product(product) = &mut stages[at] {
+            product.to.at = TileLocation::Slot(slot);
         }
-        stages.remove(at);
+        if let ChainStage::Softmax(softmax) = &mut stages[at + groups + 1] {
+            softmax.masked = Some(masked);
+        }
+        stages.drain(at + 1..=at + groups);
         return;
     }
+}
+
+/// If stages begin with a product, groups that scale and mask its scores, and their softmax: the
+/// slot of the masked scores, the number of groups, and what they do.
+fn scaled_and_masked(stages: &[ChainStage], reads: &[View]) -> Option<(usize, usize, Masked)> {
+    // A product that is not rounded would be rounded by a scale of 1.
+    let ChainStage::Product(ChainProduct { to, round: true, .. }) = stages.first()? else { return None };
+    let TileLocation::Slot(raw) = to.at else { return None };
+    let mut scores = Scores { slot: raw, scale: None, mask: None };
+    let mut passed = vec![raw];
+    let (softmax, mask) = loop {
+        match (stages.get(passed.len())?, &scores.mask) {
+            (ChainStage::Group { group, operands, .. }, None) => {
+                scores.follow(group, operands, reads)?;
+                passed.push(scores.slot);
+            }
+            (ChainStage::Softmax(softmax), Some(mask)) if softmax.masked.is_none() => break (softmax, mask.clone()),
+            _ => return None,
+        }
+    };
+    let (groups, slot) = (passed.len() - 1, scores.slot);
+    // No later stage may read what is no longer written, the product must not read the slot that it
+    // writes now, and the softmax must write another one.
+    let later = &stages[groups + 2..];
+    let is_read = |passed: &usize| *passed != softmax.to && later.iter().any(|stage| stage::reads(stage, *passed));
+    let clashes = softmax.to == slot || (slot != raw && stage::reads(&stages[0], slot)) || passed.iter().any(is_read);
+    (softmax.from.at == TileLocation::Slot(slot) && !clashes).then_some(())?;
+    Some((slot, groups, Masked { scale: scores.scale.unwrap_or(1.0), mask }))
 }

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use ferrane_device::Result;
 use ferrane_host::gemm::{Bias, Epilogue, GemmError, Output, PackedColumns, ViewMut, gemm, gemm_packed};
 use ferrane_host::sync::{self, lock};
-use ferrane_host::{f16, pool, rounded, vectorize};
+use ferrane_host::{convert, f16, pool, rounded, softmax, vectorize};
 
 use crate::ir::{
-    Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Divide, Group, MAX_WRITES, Reduction, SLOTS,
-    SegmentMatrix, Step, TileLocation,
+    COLUMN_BLOCK, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainSoftmaxGradient, ChainStage, Divide,
+    Group, MAX_WRITES, Reduction, SLOTS, SegmentMatrix, Step, TileLocation,
 };
 
 use super::group::{self, TILE as REGISTER};
@@ -32,6 +32,36 @@ const SHARING: usize = 4;
 const PACKED: usize = 4;
 /// Lanes of a maximum.
 const LANES: usize = 32;
+/// A magnitude so small that two such numbers have a difference within the range of fp16.
+const SMALL: f16 = f16::from_f32_const(32_000.0);
+
+/// The largest bits of floats without their signs, which have the order of the magnitudes, with NaN
+/// above infinity.
+macro_rules! largest_bits {
+    ($bits:expr, $type:ty, $sign:expr, ($lines:expr, $pitch:expr, $length:expr)) => {{
+        let bits: &[$type] = $bits;
+        let (lines, pitch, length) = ($lines, $pitch, $length);
+        vectorize!({
+            let mut lanes: [$type; LANES] = [0; LANES];
+            let mut most: $type = 0;
+            for line in 0..lines {
+                let (blocks, rest) = bits[line * pitch..][..length].as_chunks::<LANES>();
+                for block in blocks {
+                    for i in 0..LANES {
+                        lanes[i] = lanes[i].max(block[i] & !$sign);
+                    }
+                }
+                for &bits in rest {
+                    most = most.max(bits & !$sign);
+                }
+            }
+            for i in 0..LANES {
+                most = most.max(lanes[i]);
+            }
+            most
+        })
+    }};
+}
 
 /// The state that all tasks of a chain share.
 struct ChainJob<'a, 'r> {
@@ -70,7 +100,7 @@ fn is_small(causal: &Causal, segments: usize, reads: &Reads<'_>) -> bool {
     let Causal { factors: [left, right], finite, bound, .. } = causal;
     let elements: usize = [left, right].into_iter().chain(finite).map(|matrix| matrix.size.0 * matrix.size.1).sum();
     let segment = |segment: usize| {
-        let of = |matrix: &SegmentMatrix| largest(&reads[matrix.read], matrix, segment);
+        let of = |matrix: &SegmentMatrix| largest_magnitude(&reads[matrix.read], matrix, segment);
         [of(left), of(right), finite.iter().map(of).fold(0.0, f32::max)]
     };
     let part = |segments: Range<usize>| segments.map(segment).fold([0.0; 3], larger);
@@ -83,47 +113,32 @@ fn larger(a: [f32; 3], b: [f32; 3]) -> [f32; 3] {
 }
 
 /// The largest magnitude of a segment's matrix; infinite where there is a NaN.
-fn largest(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
+fn largest_magnitude(slice: &Slice<'_>, matrix: &SegmentMatrix, segment: usize) -> f32 {
     let ChainOperand { offsets, row, col, .. } = &matrix.operand;
     // Lines with unit stride if there are any; else all elements from the first to the last one
     // count.
     let (lines, pitch, length) = match (matrix.size, (*row, *col)) {
+        ((rows, cols), (row, 1)) if row == cols => (1, 0, rows * cols),
         ((rows, cols), (_, 1)) => (rows, *row, cols),
         ((rows, cols), (1, _)) => (cols, *col, rows),
         ((rows, cols), _) => (1, 1, rows.saturating_sub(1) * row + cols.saturating_sub(1) * col + 1),
     };
-    // Without the sign, the bits of floats have the order of their magnitudes, with NaN above
-    // infinity.
-    macro_rules! most {
-        ($bits:expr, $type:ty, $sign:expr) => {{
-            let bits: &[$type] = &$bits[offsets[segment]..];
-            vectorize!({
-                let mut lanes: [$type; LANES] = [0; LANES];
-                let mut most: $type = 0;
-                for line in 0..lines {
-                    let (blocks, rest) = bits[line * pitch..][..length].as_chunks::<LANES>();
-                    for block in blocks {
-                        for i in 0..LANES {
-                            lanes[i] = lanes[i].max(block[i] & !$sign);
-                        }
-                    }
-                    for &bits in rest {
-                        most = most.max(bits & !$sign);
-                    }
-                }
-                for i in 0..LANES {
-                    most = most.max(lanes[i]);
-                }
-                most
-            })
-        }};
-    }
     let most = match slice {
-        Slice::F16(s) => f16::from_bits(most!(bytemuck::cast_slice::<_, u16>(s), u16, 0x8000)).to_f32(),
-        Slice::F32(s) => f32::from_bits(most!(bytemuck::cast_slice::<_, u32>(s), u32, 0x8000_0000)),
+        Slice::F16(s) => largest_half(&s[offsets[segment]..], lines, pitch, length).to_f32(),
+        Slice::F32(s) => f32::from_bits(largest_bits!(
+            bytemuck::cast_slice(&s[offsets[segment]..]),
+            u32,
+            0x8000_0000,
+            (lines, pitch, length)
+        )),
         _ => f32::INFINITY,
     };
     if most.is_nan() { f32::INFINITY } else { most }
+}
+
+/// The largest magnitude, or a NaN if there is one, of lines that begin every `pitch` elements.
+fn largest_half(values: &[f16], lines: usize, pitch: usize, length: usize) -> f16 {
+    f16::from_bits(largest_bits!(bytemuck::cast_slice(values), u16, 0x8000, (lines, pitch, length)))
 }
 
 impl ChainJob<'_, '_> {
@@ -176,7 +191,7 @@ impl ChainJob<'_, '_> {
                 };
                 for tile in tiles.clone() {
                     let first = tile * chain.tile;
-                    let place = Tile {
+                    let mut place = Tile {
                         job: self,
                         segment,
                         first,
@@ -268,7 +283,7 @@ type Slots<'s> = [&'s mut [f32]; SLOTS];
 
 impl Tile<'_, '_, '_> {
     fn run(
-        &self,
+        &mut self,
         stage: &ChainStage,
         slots: &mut Slots<'_>,
         writes: &mut Writes<'_>,
@@ -280,6 +295,7 @@ impl Tile<'_, '_, '_> {
                 self.group(group, operands, *width, slots, writes, registers);
             }
             ChainStage::Softmax(softmax) => self.softmax(softmax, slots),
+            ChainStage::SoftmaxGradient(gradient) => self.softmax_gradient(gradient, slots),
             ChainStage::Reduce { reduction, from, to, round } => {
                 self.reduce(*reduction, from, *to, *round, slots, registers);
             }
@@ -334,7 +350,9 @@ impl Tile<'_, '_, '_> {
         let depth = if matches!(lhs.at, TileLocation::Slot(_)) { self.cols } else { size.0 };
         let (slice, at) = self.source(lhs, slots);
         let lhs = products::operand(&slice.from(at), self.rows, depth, (lhs.row as isize, lhs.col as isize))?;
+        // A packed factor has all of its rows.
         let packed = self.job.products().position(|p| std::ptr::eq(p, product)).and_then(|i| *self.factors.get(i)?);
+        let packed = packed.filter(|_| depth == size.0);
         let (slice, at) = self.job.matrix(rhs, self.segment);
         let rhs = products::operand(&slice.from(at), depth, cols, (rhs.row as isize, rhs.col as isize))?;
         let bias = match bias.map(|b| &self.job.reads[b]) {
@@ -378,6 +396,78 @@ impl Tile<'_, '_, '_> {
             }
         }
         slots[*to] = to_slot;
+    }
+
+    /// The gradient of the softmax of each row, into a slot. Later stages skip the columns that it
+    /// skips.
+    fn softmax_gradient(&mut self, gradient: &ChainSoftmaxGradient, slots: &mut Slots<'_>) {
+        let ChainSoftmaxGradient { probs, grads, scale, to, .. } = gradient;
+        let all = self.job.chain.cols;
+        let visible = self.visible(gradient);
+        let to_slot = std::mem::take(&mut slots[*to]);
+        let row = |operand: &ChainOperand, r: usize, cols: usize| match self.source(operand, slots) {
+            (Slice::F16(s), at) => softmax::RowValues::F16(&s[at + r * operand.row..][..cols]),
+            (Slice::F32(s), at) => softmax::RowValues::F32(&s[at + r * operand.row..][..cols]),
+            _ => softmax::RowValues::F16(&[]),
+        };
+        let mut cols = visible;
+        // As in a softmax, several rows hide the latency of a sum.
+        for first in (0..self.rows).step_by(ABREAST) {
+            let (some, mut means) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
+            for (r, mean) in some.clone().zip(&mut means) {
+                // The products of skipped columns are zero.
+                *mean = softmax::weighted_lanes(row(probs, r, visible), row(grads, r, visible)).iter().sum();
+            }
+            convert::round_f16(&mut means);
+            if cols < self.cols && !means.iter().all(|mean| mean.abs() <= SMALL.to_f32()) {
+                // In these rows and all that follow, a difference may be infinite.
+                for r in 0..first {
+                    to_slot[r * all..][cols..self.cols].fill(0.0);
+                }
+                cols = self.cols;
+            }
+            for (r, mean) in some.zip(means) {
+                softmax::centered(
+                    &mut to_slot[r * all..][..cols],
+                    row(probs, r, cols),
+                    row(grads, r, cols),
+                    mean,
+                    *scale,
+                );
+            }
+        }
+        slots[*to] = to_slot;
+        self.cols = cols;
+    }
+
+    /// The columns of a tile up to the last block with a probability that is not zero, or with a
+    /// gradient that is too large for the product of a zero with its distance from the mean to be
+    /// zero.
+    fn visible(&self, gradient: &ChainSoftmaxGradient) -> usize {
+        let Some(finite) = &gradient.zeros else { return self.cols };
+        let slice = |operand: &ChainOperand| match operand.at {
+            TileLocation::Memory(read) => (self.job.reads[read], self.at(operand)),
+            TileLocation::Slot(_) => (Slice::None, 0),
+        };
+        let ((Slice::F16(probs), p), (Slice::F16(grads), d)) = (slice(&gradient.probs), slice(&gradient.grads)) else {
+            return self.cols;
+        };
+        let largest = |values: &[f16], first: usize, pitch: usize, columns: Range<usize>| {
+            largest_half(&values[first + columns.start..], self.rows, pitch, columns.len())
+        };
+        let mut cols = self.cols;
+        while cols > COLUMN_BLOCK {
+            let first = (cols - 1) / COLUMN_BLOCK * COLUMN_BLOCK;
+            let is_zero = largest(probs, p, gradient.probs.row, first..cols) == f16::ZERO
+                && largest(grads, d, gradient.grads.row, first..cols) <= SMALL;
+            if !is_zero {
+                break;
+            }
+            cols = first;
+        }
+        let is_finite =
+            |matrix: &SegmentMatrix| largest_magnitude(&self.job.reads[matrix.read], matrix, self.segment).is_finite();
+        if cols == self.cols || finite.iter().all(is_finite) { cols } else { self.cols }
     }
 
     /// One value for each row, into a slot. `registers` has room for a row.
