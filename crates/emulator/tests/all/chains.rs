@@ -272,6 +272,15 @@ fn what_others_read_is_stored_on_the_way() {
 
 #[test]
 fn gradients_that_are_zero_are_stored_for_other_products() {
+    zero_gradients(None);
+    // The mean of these rows overflows, and zero times its distance from a gradient is NaN.
+    for row in [0, 5, 70] {
+        zero_gradients(Some(row));
+    }
+}
+
+/// Compares two products of gradients whose later keys have no probability, `large` in one row.
+fn zero_gradients(large: Option<usize>) {
     let (n, seq, dim) = (3, 256, 16);
     let mut inputs = vec![
         Tensor::random(Fp16, &[1, n, seq, seq], 1),
@@ -280,6 +289,10 @@ fn gradients_that_are_zero_are_stored_for_other_products() {
         Tensor::random(Fp16, &[1, n, seq, dim], 4),
     ];
     inputs[0].values.iter_mut().enumerate().filter(|(i, _)| i % seq > i / seq % seq).for_each(|(_, v)| *v = 0.0);
+    if let Some(row) = large {
+        inputs[0].values[row * seq..][..row + 1].fill(30_000.0);
+        inputs[1].values[row * seq..][..row + 1].fill(4.0);
+    }
     let both = |all: bool| {
         program(&inputs, |b, ids| {
             let weighted = b.mul("weighted", ids[0], ids[1])?;
@@ -295,7 +308,7 @@ fn gradients_that_are_zero_are_stored_for_other_products() {
     assert_eq!(steps(&fused), ["mul+reduce_sum+mul+matmul", "matmul"]);
     let fused = run(Numerics::Fast, &fused, &inputs).unwrap();
     let apart = run(Numerics::Fast, &apart, &inputs).unwrap();
-    assert_eq!((bits(&fused[0]), bits(&fused[1])), (bits(&apart[4]), bits(&apart[5])));
+    assert!((bits(&fused[0]), bits(&fused[1])) == (bits(&apart[4]), bits(&apart[5])), "{large:?}");
 }
 
 #[test]
