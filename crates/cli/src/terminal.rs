@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ferrane::sensors::Domain;
 use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
-use ratatui::style::Stylize as _;
+use ratatui::style::{Color, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use ratatui::{DefaultTerminal, Frame};
@@ -182,6 +183,18 @@ pub fn count(value: f64) -> String {
         size if size >= 1e6 => format!("{:.2} M", value / 1e6),
         size if size >= 1e4 => format!("{:.1} k", value / 1e3),
         _ => format!("{value:.0}"),
+    }
+}
+
+/// The color of a domain of power on every screen.
+pub fn domain_color(domain: Domain) -> Color {
+    match domain {
+        Domain::Ane => Color::Cyan,
+        Domain::Cpu => Color::Yellow,
+        Domain::Gpu => Color::Magenta,
+        Domain::Dram => Color::Blue,
+        Domain::Package => Color::LightRed,
+        Domain::System => Color::Reset,
     }
 }
 

@@ -34,7 +34,9 @@ mod reading;
 
 pub use history::{CURVE, History, MeasuredTime, PeakPower, measure};
 pub use load::{Core, Load};
-pub use reading::{Domain, Energy, Interval, Power, Residency, SensorReading, Shares, Temperature, Unread};
+pub use reading::{
+    Domain, Energy, Interval, Power, Residency, SensorReading, Shares, Temperature, Unread, energy_text,
+};
 
 /// Something that can be read again and again.
 pub trait Sensor: Send {

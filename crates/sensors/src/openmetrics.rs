@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,6 +48,15 @@ impl History {
     /// the last interval as gauges. What is unknown has no sample and is listed in
     /// `ferrane_unread`.
     pub fn openmetrics(&self) -> String {
+        let mut text = self.openmetrics_families();
+        // Writing to a string does not fail.
+        let _ = encode_eof(&mut text);
+        text
+    }
+
+    /// The text of [`History::openmetrics`] without the mark of its end, so that other families may
+    /// come before and after it.
+    pub fn openmetrics_families(&self) -> String {
         let mut registry = Registry::with_prefix("ferrane");
         let energy = Family::<MeterLabels, Counter<f64, AtomicU64>>::default();
         for (domain, source, joules) in self.joules() {
@@ -59,7 +68,7 @@ impl History {
         }
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = encode(&mut text, &registry);
+        let _ = encode_registry(&mut text, &registry);
         text
     }
 }
@@ -179,7 +188,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
         }
-        assert!(text.ends_with("# EOF\n") && !text.contains("gpu\"}"), "{text}");
+        assert_eq!(history.openmetrics_families().lines().count() + 1, text.lines().count());
+        assert!(text.ends_with("# EOF\n") && !history.openmetrics_families().contains("EOF"), "{text}");
+        assert!(!text.contains("gpu\"}"), "{text}");
         assert!(!text.contains("hertz{core=\"1\"}"), "{text}");
     }
 }

@@ -4,8 +4,12 @@
 //! microjoules, which starts again from zero after `max_energy_range_uj`; folders of subdomains lie
 //! there too (the kernel's Documentation/power/powercap/powercap.rst). Since Linux 5.10 only root
 //! may read the counters, because they betray what a processor computes (CVE-2020-8694).
+//!
+//! A container mostly sees no counters where the system has them; [`VARIABLE`] names another folder
+//! that the host's was mounted at.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -14,6 +18,8 @@ use crate::{Domain, Energy, Sensor, SensorReading, Unread};
 
 /// What [`Rapl`] calls itself.
 pub const NAME: &str = "RAPL";
+/// The environment variable with the folder that is read instead of `/sys/class/powercap`.
+pub const VARIABLE: &str = "FERRANE_POWERCAP";
 const FOLDER: &str = "/sys/class/powercap";
 
 /// The counters of RAPL.
@@ -31,9 +37,9 @@ struct Counter {
 }
 
 impl Rapl {
-    /// Those of this computer, which may have none.
+    /// Those of this computer, which may have none, or those of the folder that [`VARIABLE`] names.
     pub fn of_this_computer() -> Rapl {
-        Rapl::at(FOLDER)
+        Rapl::at(env::var_os(VARIABLE).unwrap_or_else(|| FOLDER.into()))
     }
 
     /// Those of a folder like `/sys/class/powercap`.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Load;
 
 /// A part of the computer whose energy is metered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Domain {
     /// The Neural Engine, all dies together.
@@ -68,7 +68,7 @@ pub struct Residency {
 }
 
 /// The temperature that one sensor of the system reports.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Temperature {
     /// The sensor's name, as the system spells it.
     pub sensor: String,
@@ -77,7 +77,7 @@ pub struct Temperature {
 }
 
 /// Something that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
     /// What is unknown, such as `energy of package-0`.
     pub what: String,
@@ -192,6 +192,18 @@ pub struct Shares {
     pub states: Vec<(String, f64)>,
 }
 
+/// An energy as text, with the unit that fits: `150.0 J`, `12.34 kJ`, `0.5 mJ`.
+pub fn energy_text(joules: f64) -> String {
+    match joules.abs() {
+        size if size >= 1e10 => format!("{:.2} GJ", joules / 1e9),
+        size if size >= 1e7 => format!("{:.2} MJ", joules / 1e6),
+        size if size >= 1e4 => format!("{:.2} kJ", joules / 1e3),
+        size if size >= 1.0 || size == 0.0 => format!("{joules:.1} J"),
+        size if size >= 1e-3 => format!("{:.1} mJ", joules * 1e3),
+        _ => format!("{:.1} µJ", joules * 1e6),
+    }
+}
+
 /// What happened between two readings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Interval {
@@ -252,6 +264,22 @@ mod tests {
         assert_eq!(second.since(&first).power(Domain::Ane).unwrap().source, "alive");
         // A counter that starts again from zero is no negative power.
         assert_eq!(first.since(&second).power(Domain::Ane).unwrap().watts, 0.0);
+    }
+
+    #[test]
+    fn energies_have_the_unit_that_fits() {
+        let cases = [
+            (0.0, "0.0 J"),
+            (2.5e-5, "25.0 µJ"),
+            (0.0125, "12.5 mJ"),
+            (150.0, "150.0 J"),
+            (12_340.0, "12.34 kJ"),
+            (1e8, "100.00 MJ"),
+            (-3e10, "-30.00 GJ"),
+        ];
+        for (joules, text) in cases {
+            assert_eq!(energy_text(joules), text);
+        }
     }
 
     #[test]

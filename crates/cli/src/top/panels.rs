@@ -1,6 +1,6 @@
 //! The panels of the screen of `ferrane top`.
 
-use ferrane::sensors::{Domain, History, Interval, Load, MeasuredTime};
+use ferrane::sensors::{Domain, History, Interval, Load, MeasuredTime, energy_text};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 
 use super::screen::TopScreen;
 use crate::terminal::curves::{self, Axes, Polyline};
-use crate::terminal::{self, duration, number};
+use crate::terminal::{self, domain_color, duration, number};
 
 /// Below this size only a line is shown.
 const SMALLEST: (u16, u16) = (40, 12);
@@ -101,11 +101,11 @@ impl TopScreen {
                 }
                 (now, mean) => {
                     let watts = |watts: Option<f64>| watts.map_or_else(|| "unknown".into(), number);
-                    let (mean_watts, joules) = (mean.map(|m| m.watts), mean.map(|m| energy(m.joules)));
+                    let (mean_watts, joules) = (mean.map(|m| m.watts), mean.map(|m| energy_text(m.joules)));
                     let numbers = format!("{:>9}{:>9}", watts(mean_watts), watts(measured.peak(domain)));
                     Line::from(vec![
                         name,
-                        format!("{:>9}", watts(now.map(|n| n.watts))).fg(color(domain)).bold(),
+                        format!("{:>9}", watts(now.map(|n| n.watts))).fg(domain_color(domain)).bold(),
                         Span::raw(numbers),
                         Span::raw(format!("{:>11}  ", joules.unwrap_or_else(|| "unknown".into()))),
                         now.or(mean).map_or("", |power| power.source).dim(),
@@ -128,7 +128,7 @@ impl TopScreen {
                 let most = points.iter().fold(0.0, |most: f64, (_, watts)| most.max(*watts));
                 // An axis that begins at 0 shows what is much and what is little.
                 let top = if most > 0.0 { 1.1 * most } else { 1.0 };
-                (format!(" {}, W ", domain.name()), Polyline { name: "", color: color(domain), points }, top)
+                (format!(" {}, W ", domain.name()), Polyline { name: "", color: domain_color(domain), points }, top)
             })
             .collect();
         let cores = history.latest().and_then(|i| i.load.as_ref()).map_or(0, |load| load.cores.len()) as f64;
@@ -182,17 +182,6 @@ fn is_metered(history: &History) -> bool {
     Domain::ALL.into_iter().any(|domain| history.watts(domain).next().is_some())
 }
 
-fn color(domain: Domain) -> Color {
-    match domain {
-        Domain::Ane => Color::Cyan,
-        Domain::Cpu => Color::Yellow,
-        Domain::Gpu => Color::Magenta,
-        Domain::Dram => Color::Blue,
-        Domain::Package => Color::LightRed,
-        Domain::System => Color::Reset,
-    }
-}
-
 /// Points from `begin` to `end`, at most one for each of `most` equal parts of that time: the mean
 /// of its values. The parts keep their place as time passes, so that a curve does not flicker.
 fn spread(values: impl Iterator<Item = (f64, f64)>, begin: f64, end: f64, most: usize) -> Vec<(f64, f64)> {
@@ -208,16 +197,6 @@ fn spread(values: impl Iterator<Item = (f64, f64)>, begin: f64, end: f64, most: 
         }
     }
     points.into_iter().map(|(_, time, sum, count)| (time / count, sum / count)).collect()
-}
-
-/// Joules with the prefix that fits.
-fn energy(joules: f64) -> String {
-    match joules {
-        j if j >= 1e10 => format!("{:.2} GJ", j / 1e9),
-        j if j >= 1e7 => format!("{:.2} MJ", j / 1e6),
-        j if j >= 1e4 => format!("{:.2} kJ", j / 1e3),
-        j => format!("{j:.1} J"),
-    }
 }
 
 /// A bar of a share of the room, and the room that is left as spaces.
