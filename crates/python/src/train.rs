@@ -71,6 +71,7 @@ fn train(start: Start, stop: &AtomicBool, events: &mut dyn FnMut(&Event)) -> Res
             stored.resume(options, device.as_ref(), events).map_err(text)?
         }
     };
+    session = session.with_sensors(ferrane::sensors::open());
     session.run(events, stop).map(|_| ()).map_err(text)
 }
 

@@ -40,7 +40,9 @@ use crate::checkpoint::{self, AdapterSnapshot, Checkpoint, Snapshot, State, Stor
 use crate::data::{self, Corpus, Sampler, Split, Windows};
 use crate::lora::{Adapters, Tuning};
 use crate::metrics::timeline::{SpanKind, Tracer};
-use crate::metrics::{Efficiency, EngineMemory, Flops, JsonLines, METRICS, Meter, Record, Sink, Timeline, finite};
+use crate::metrics::{
+    Efficiency, EngineMemory, Flops, JsonLines, METRICS, Meter, Record, SensorMeter, Sink, Timeline, finite,
+};
 use crate::optim::{self, Frozen, Gradients, LossScale, Moments, Update};
 use crate::ranks::{RankError, Ranks};
 use crate::step::{self, Engine, StepError};
@@ -167,6 +169,8 @@ pub struct Run {
     /// A sample for the next record.
     sampled: Option<String>,
     meter: Meter,
+    /// What the computer draws, if the run reads sensors.
+    sensors: Option<SensorMeter>,
     /// When [`Run::run`] began, and the seconds of the run before.
     since: (Instant, f64),
     /// Sum of all pauses since then.
@@ -306,6 +310,7 @@ impl Run {
         let efficiency = Efficiency::new(Flops::new(&config, options.seq, vocabulary));
         let mut run = Run {
             meter: Meter::new(&efficiency),
+            sensors: None,
             since: (Instant::now(), state.seconds),
             paused: Duration::ZERO,
             efficiency,
@@ -444,6 +449,9 @@ impl Run {
     pub fn run(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) -> Result<Summary, Error> {
         let (begun, before, first) = (Instant::now(), self.state.seconds, self.state.step);
         (self.since, self.paused, self.meter) = ((begun, before), Duration::ZERO, Meter::new(&self.efficiency));
+        if let Some(sensors) = &mut self.sensors {
+            sensors.begin(self.state.tokens);
+        }
         let changes = std::mem::take(&mut self.changes);
         let (step, steps) = (self.state.step, self.options.steps);
         self.emit(&Event::Started { step, steps, parameters: self.trained(), changes }, events);
@@ -487,6 +495,7 @@ impl Run {
             validation: self.state.validation,
             checkpoint: self.saved.as_ref().map(|s| s.1.clone()).unwrap_or_default(),
             efficiency: self.efficiency.clone(),
+            energy: self.sensors.as_ref().map_or_else(Vec::new, |sensors| sensors.total().sums().cloned().collect()),
         };
         events(&Event::Finished { summary: Box::new(summary.clone()) });
         Ok(summary)
@@ -659,6 +668,7 @@ impl Run {
             };
             losses.push((share, loss.to_bits()));
             self.remark(events);
+            self.sense();
         }
         let losses = self.ranks.exchange(losses)?;
         let (mut sum, mut windows) = (0.0, 0.0);

@@ -4,6 +4,7 @@
 //! A [`Sink`] takes the records. Every run has [`JsonLines`], which writes `OUT/metrics.jsonl`.
 
 mod efficiency;
+mod energy;
 mod lines;
 mod memory;
 mod openmetrics;
@@ -14,6 +15,8 @@ mod tensorboard;
 pub mod timeline;
 
 pub use efficiency::{Efficiency, Flops};
+pub(crate) use energy::SensorMeter;
+pub use energy::{EnergySum, PowerRecord, RunEnergy, SensorRecord};
 pub use lines::{JsonLines, METRICS, read};
 #[cfg(test)]
 pub(crate) use memory::layer_activations;

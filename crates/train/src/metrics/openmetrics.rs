@@ -1,9 +1,11 @@
 //! The last record of a run in the text format of OpenMetrics, which Prometheus reads.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use prometheus_client::encoding::text::encode;
+use ferrane_host::sync::lock;
+use ferrane_sensors::History;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -13,7 +15,10 @@ use super::{Record, Sink};
 /// What Prometheus reads of a run: counters of updates and tokens, and the numbers of the last
 /// update. Clones share one state, so that one can be a sink and another one write the text.
 #[derive(Clone, Debug, Default)]
-pub struct RunMetrics(Arc<Mutex<RunState>>);
+pub struct RunMetrics {
+    state: Arc<Mutex<RunState>>,
+    sensors: Option<Arc<Mutex<History>>>,
+}
 
 #[derive(Debug, Default)]
 struct RunState {
@@ -25,7 +30,7 @@ struct RunState {
 
 impl Sink for RunMetrics {
     fn record(&mut self, record: &Record) -> std::io::Result<()> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.skipped += u64::from(record.skipped);
         state.valid_loss = record.valid_loss.or(state.valid_loss);
         // Samples and notes are texts, which are no metrics.
@@ -40,17 +45,20 @@ impl RunMetrics {
         RunMetrics::default()
     }
 
+    /// Also writes what the sensors reported, under the names that `ferrane top` has.
+    #[must_use]
+    pub fn with_sensors(self, history: Option<Arc<Mutex<History>>>) -> RunMetrics {
+        RunMetrics { sensors: history, ..self }
+    }
+
     /// The text. A number that the last update does not have, such as a loss that is not finite,
     /// has no sample.
     pub fn text(&self) -> String {
         let mut registry = Registry::with_prefix("ferrane_train");
-        {
-            let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.register(&mut registry);
-        }
-        let mut text = String::new();
+        lock(&self.state).register(&mut registry);
+        let mut text = self.sensors.as_ref().map_or_else(String::new, |history| lock(history).openmetrics_families());
         // Writing to a string does not fail.
-        let _ = encode(&mut text, &registry);
+        let _ = encode_registry(&mut text, &registry).and_then(|()| encode_eof(&mut text));
         text
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use ferrane_host::memory;
 use serde::{Deserialize, Serialize};
 
-use super::Efficiency;
 use super::efficiency::PARTS;
+use super::{Efficiency, SensorRecord};
 
 /// Largest number of events that one record lists, and of bytes of each.
 const MOST_NOTES: usize = 50;
@@ -34,6 +34,10 @@ pub struct ProcessRecord {
     /// ranks. The slowest one determines the time of the update.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks_ms: Vec<f64>,
+    /// What the sensors of the computer reported. `None` if the run reads none, or if the previous
+    /// record with readings is less than a second old.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensors: Option<SensorRecord>,
     /// Events since the previous record, a line each: warnings, checkpoints, pauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -169,6 +173,7 @@ impl Meter {
             resident: memory::resident().or_else(memory::peak_resident).map(|bytes| bytes as u64),
             parts_ms: PartTimes::between(&self.before, now),
             ranks_ms: Vec::new(),
+            sensors: None,
             notes: std::mem::take(&mut self.notes),
         };
         *self = Meter::new(now);

@@ -190,8 +190,14 @@ fn values(record: &Record) -> Vec<SummaryValue> {
         ("process/resident_bytes", process.and_then(|p| p.resident).map(|bytes| bytes as f64)),
     ];
     let scalars = scalars.iter().filter_map(|(tag, value)| Some(SummaryValue::scalar(tag, (*value)?)));
+    let sensors = process.and_then(|p| p.sensors.as_ref());
+    let power = sensors.into_iter().flat_map(|s| &s.power);
+    let power = power.map(|p| SummaryValue::scalar(&format!("power_watts/{}", p.domain.name()), p.watts));
+    let hottest = sensors.and_then(|s| s.temperatures.first());
+    let hottest = hottest.map(|t| SummaryValue::scalar("process/hottest_celsius", t.celsius));
     let parts = process.map(|p| p.parts_ms.parts()).into_iter().flatten().filter(|(_, ms)| *ms > 0.0);
     let parts = parts.map(|(name, ms)| SummaryValue::scalar(&format!("time_ms/{}", name.replace(' ', "_")), ms));
+    let scalars = scalars.chain(power).chain(hottest);
     scalars.chain(parts).chain(record.sample.as_deref().map(|text| SummaryValue::text("sample", text))).collect()
 }
 

@@ -3,15 +3,16 @@
 //! The loop looks at its requests before each micro-step. The weights, moments and state are those
 //! of the last update then, so a checkpoint or a sample is the same as between two updates.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferrane_llm::config::Config;
 use ferrane_llm::weights::Weights;
+use ferrane_sensors::{History, Sensors};
 
 use super::{Event, Run};
-use crate::metrics::{Record, Sink};
+use crate::metrics::{Record, SensorMeter, Sink};
 
 /// Time between two looks at the requests of a paused run.
 const LOOK: Duration = Duration::from_millis(20);
@@ -69,6 +70,26 @@ impl Run {
         self
     }
 
+    /// Reads these sensors while the run trains: records get what the computer draws and how warm
+    /// it is. With several ranks, the first one reads its own computer.
+    #[must_use]
+    pub fn with_sensors(mut self, sensors: Sensors) -> Self {
+        self.sensors = self.ranks.is_first().then(|| SensorMeter::new(sensors));
+        self
+    }
+
+    /// All readings of the sensors, if the run reads some. It grows while the run trains.
+    pub fn sensor_history(&self) -> Option<Arc<Mutex<History>>> {
+        self.sensors.as_ref().map(|sensors| sensors.history().clone())
+    }
+
+    /// Reads the sensors if the last reading is some seconds old.
+    pub(super) fn sense(&mut self) {
+        if let Some(sensors) = &mut self.sensors {
+            sensors.poll(false);
+        }
+    }
+
     /// Lets the run write samples.
     pub(crate) fn with_samples(mut self, text: SampleText) -> Self {
         self.text = Some(text);
@@ -78,6 +99,7 @@ impl Run {
     /// Meets the requests; returns when the run is not paused, or is to stop.
     pub(super) fn attend(&mut self, events: &mut dyn FnMut(&Event), stop: &AtomicBool) {
         let mut since: Option<Instant> = None;
+        self.sense();
         loop {
             let requests = self.control.0.clone();
             if requests.save.swap(false, Ordering::SeqCst) {
@@ -91,13 +113,15 @@ impl Run {
                 (true, None) => {
                     self.emit(&Event::Paused { step }, events);
                     since = Some(Instant::now());
+                    self.sensors.iter_mut().for_each(|sensors| sensors.pause(true));
                 }
-                (true, Some(_)) => {}
+                (true, Some(_)) => self.sensors.iter_mut().for_each(|sensors| sensors.poll(true)),
                 (false, None) => return,
                 (false, Some(begun)) => {
                     let time = begun.elapsed();
                     self.paused += time;
                     self.meter.pause(time);
+                    self.sensors.iter_mut().for_each(|sensors| sensors.pause(false));
                     self.emit(&Event::Continued { step }, events);
                     return;
                 }
@@ -156,6 +180,8 @@ impl Run {
         record.sample = self.sampled.take();
         let mut process = self.meter.take(&self.efficiency, self.options.steps);
         process.ranks_ms = self.rank_seconds.drain(..).map(|seconds| (1e6 * seconds).round() / 1e3).collect();
+        let last = record.step >= self.options.steps;
+        process.sensors = self.sensors.as_mut().and_then(|sensors| sensors.take(record.tokens, last));
         record.process = Some(process);
         let mut failures = Vec::new();
         if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.record(record)) {

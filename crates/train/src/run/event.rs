@@ -6,7 +6,7 @@ use ferrane_llm::config::Config;
 use serde::Serialize;
 
 use super::Change;
-use crate::metrics::{Efficiency, Record};
+use crate::metrics::{Efficiency, EnergySum, Record};
 
 /// An event of a run. The command shows events on the terminal, or prints them with `--json`.
 #[derive(Debug, Clone, Serialize)]
@@ -158,4 +158,7 @@ pub struct Summary {
     pub checkpoint: PathBuf,
     /// Time of this part of the run, by kind of work.
     pub efficiency: Efficiency,
+    /// What the computer drew in this part of the run until its last record, pauses excluded, for
+    /// each domain that is metered. Domains overlap.
+    pub energy: Vec<EnergySum>,
 }

@@ -35,6 +35,7 @@ pub use error::SessionError;
 pub use options::{MODEL, SessionOptions};
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicBool;
 
 use ferrane_device::Device;
@@ -46,6 +47,7 @@ use ferrane_llm::layout::Shape;
 use ferrane_llm::sample::Sampler;
 use ferrane_llm::tokenizer::Tokenizer;
 use ferrane_llm::weights::Weights;
+use ferrane_sensors::{History, Sensors};
 
 use crate::checkpoint::{self, Checkpoint, State, Store};
 use crate::data::{Corpus, Split};
@@ -374,6 +376,17 @@ impl Session {
     #[must_use]
     pub fn with_sink(self, sink: Box<dyn Sink + Send>) -> Self {
         Session { run: self.run.with_sink(sink), ..self }
+    }
+
+    /// Reads these sensors while the run trains ([`Run::with_sensors`]).
+    #[must_use]
+    pub fn with_sensors(self, sensors: Sensors) -> Self {
+        Session { run: self.run.with_sensors(sensors), ..self }
+    }
+
+    /// All readings of the sensors, if the run reads some. It grows while the run trains.
+    pub fn sensor_history(&self) -> Option<Arc<Mutex<History>>> {
+        self.run.sensor_history()
     }
 
     /// A generator of text with the current weights, on the session's device. It restricts the

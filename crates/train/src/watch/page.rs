@@ -54,6 +54,9 @@ impl RunView {
             curve("Busy cores", "", "", &self.cores, 1.0),
             curve("Resident memory", "", "MB", &self.resident, 1e-6),
         ];
+        let power = self.power().map(|(domain, series)| curve("Power", domain.name(), "W", series, 1.0));
+        let heat = curve("Highest temperature", "", "°C", &self.hottest, 1.0);
+        let curves = curves.into_iter().chain(power).chain([heat]);
         let line = |line: &super::LogLine| PageLine {
             step: line.step,
             warning: line.kind == LogKind::Warning,
@@ -66,13 +69,15 @@ impl RunView {
             (Some((_, step)), Some(planned)) => format!("update {step} of {planned}"),
             (Some((_, step)), None) => format!("update {step}"),
         };
-        page.curves = curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
+        page.curves = curves.filter(|curve| !curve.points.is_empty()).collect();
         page.samples = self.samples().cloned().collect();
         page.times = self.times().map_or_else(Vec::new, |(whole, parts)| {
             let parts = parts.into_iter().filter(|(_, ms)| *ms > 0.0).map(|(name, ms)| (name.to_string(), ms));
             [("whole update".to_string(), whole)].into_iter().chain(parts).collect()
         });
         page.facts = vec![Facts { title: "Run".into(), rows: self.facts() }];
+        let energy: Vec<_> = self.energy().sums().map(|sum| (sum.domain.name().to_string(), sum.to_string())).collect();
+        page.facts.extend((!energy.is_empty()).then(|| Facts { title: "Energy".into(), rows: energy }));
         page.log = self.lines().map(line).collect();
         page
     }
@@ -91,6 +96,9 @@ impl RunView {
         add("last validation loss", validation.map(|(step, loss)| format!("{loss:.4} after update {step}")));
         add("best validation loss", best.map(|(step, loss)| format!("{loss:.4} after update {step}")));
         add("loss scale", last.map(|record| record.loss_scale.to_string()));
+        add("highest temperature", self.highest_temperature().map(|t| format!("{:.1} °C, {}", t.celsius, t.sensor)));
+        let unknown = self.why_no_power().filter(|_| self.energy().sums().next().is_none());
+        add("energy", unknown.map(|why| format!("unknown: {why}")));
         add("written by", Some(format!("Ferrane {}", env!("CARGO_PKG_VERSION"))));
         rows
     }
@@ -131,7 +139,8 @@ pub(crate) fn reason(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Record;
+    use crate::metrics::{PowerRecord, ProcessRecord, Record, SensorRecord};
+    use ferrane_sensors::{Domain, Temperature, Unread};
 
     #[test]
     fn a_page_has_what_the_records_and_the_checkpoint_have() {
@@ -161,5 +170,39 @@ mod tests {
         let row = |name: &str, value: &str| (name.to_string(), value.to_string());
         assert_eq!(facts[1].rows, [row("checkpoint", "step-000030"), row("accum", "4"), row("out", "run")]);
         assert!(facts[0].rows.contains(&row("tokens", "480")), "{:?}", facts[0]);
+    }
+
+    #[test]
+    fn a_page_has_the_energy_or_why_it_is_unknown() {
+        let read = |step: u64, sensors: SensorRecord| Record {
+            step,
+            process: Some(ProcessRecord { sensors: Some(sensors), ..ProcessRecord::default() }),
+            ..Record::default()
+        };
+        let rows = |page: &RunPage| page.facts.iter().flat_map(|facts| facts.rows.clone()).collect::<Vec<_>>();
+        let mut view = RunView::new();
+        view.push(Record { step: 1, ..Record::default() });
+        assert!(!rows(&view.page("a")).iter().any(|(name, _)| name == "energy"), "older files say nothing");
+        let unread = Some(vec![Unread { what: "energy of the processor".into(), why: "no RAPL".into() }]);
+        view.push(read(2, SensorRecord { unread, ..SensorRecord::default() }));
+        let page = view.page("a");
+        let unknown = ("energy".to_string(), "unknown: energy of the processor: no RAPL".to_string());
+        assert!(rows(&page).contains(&unknown) && page.facts.len() == 1, "{page:?}");
+        assert!(page.curves.iter().all(|curve| !["Power", "Highest temperature"].contains(&curve.panel.as_str())));
+        let power = |domain, watts: f64| PowerRecord { domain, source: "RAPL".into(), watts, joules: 2.0 * watts };
+        let power = vec![power(Domain::Package, 35.0), power(Domain::Dram, 2.5)];
+        let temperatures = vec![Temperature { sensor: "Tctl".into(), celsius: 61.25 }];
+        view.push(read(3, SensorRecord { seconds: 2.0, tokens: 0, power, temperatures, unread: None }));
+        let page = view.page("a");
+        let panels: Vec<_> =
+            page.curves.iter().map(|c| (c.panel.as_str(), c.name.as_str(), c.points.clone())).collect();
+        assert!(panels.contains(&("Power", "package", vec![(3.0, 35.0)])), "{panels:?}");
+        assert!(panels.contains(&("Power", "dram", vec![(3.0, 2.5)])), "{panels:?}");
+        assert!(panels.contains(&("Highest temperature", "", vec![(3.0, 61.25)])), "{panels:?}");
+        assert_eq!(page.facts[1].title, "Energy");
+        let row = |name: &str, value: &str| (name.to_string(), value.to_string());
+        assert_eq!(page.facts[1].rows[1], row("package", "70.0 J in 2.0 s, 35.00 W on average, from RAPL"));
+        assert!(rows(&page).contains(&row("highest temperature", "61.2 °C, Tctl")), "{page:?}");
+        assert!(!rows(&page).iter().any(|(name, _)| name == "energy"), "{page:?}");
     }
 }

@@ -1,9 +1,11 @@
 //! What a dashboard shows of a run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+use ferrane_sensors::{Domain, Temperature, Unread};
 
 use super::Series;
-use crate::metrics::{PartTimes, Record};
+use crate::metrics::{PartTimes, PowerRecord, Record, RunEnergy, SensorRecord};
 
 /// Largest number of lines of the log.
 const LINES: usize = 2000;
@@ -11,6 +13,9 @@ const LINES: usize = 2000;
 const SAMPLES: usize = 50;
 /// Largest number of characters of a line or a text.
 const CHARACTERS: usize = 4000;
+/// Largest number of reasons why something is unknown, and of characters of a sensor's name.
+const REASONS: usize = 32;
+const NAME: usize = 100;
 /// Number of updates over which times and the loss are averaged.
 const AVERAGED: usize = 32;
 
@@ -57,6 +62,13 @@ pub struct RunView {
     pub cores: Series,
     /// Resident memory in bytes.
     pub resident: Series,
+    /// The highest temperature of a sensor in °C.
+    pub hottest: Series,
+    power: BTreeMap<Domain, Series>,
+    energy: RunEnergy,
+    /// The last readings, with clean texts; `None` if the run reads no sensors.
+    sensors: Option<SensorRecord>,
+    peak: Option<Temperature>,
     last: Option<Record>,
     first: Option<u64>,
     records: u64,
@@ -107,6 +119,9 @@ impl RunView {
                 series.push(step, value);
             }
         }
+        if let Some(sensors) = process.and_then(|p| p.sensors.as_ref()) {
+            self.readings(step, sensors);
+        }
         self.planned = process.map(|p| p.steps).filter(|steps| *steps > 0).or(self.planned);
         let (seconds, parts) = process.map_or((0.0, PartTimes::default()), |p| (p.seconds, p.parts_ms));
         self.recent.push_back((record.loss, seconds, parts));
@@ -132,6 +147,35 @@ impl RunView {
             self.sample(step, text);
         }
         self.last = Some(Record { sample: None, process: None, ..record });
+    }
+
+    fn readings(&mut self, step: u64, record: &SensorRecord) {
+        let name = |text: &str| clean(text).replace('\n', " ").chars().take(NAME).collect::<String>();
+        let last = self.sensors.get_or_insert_default();
+        if let Some(unread) = &record.unread {
+            let line = |text: &str| clean(text).replace('\n', " ");
+            let unread = unread.iter().take(REASONS).map(|u| Unread { what: line(&u.what), why: line(&u.why) });
+            last.unread = Some(unread.collect());
+        }
+        if record.seconds <= 0.0 {
+            return;
+        }
+        let power = record.power.iter().take(Domain::ALL.len());
+        last.power = power.map(|p| PowerRecord { source: name(&p.source), ..p.clone() }).collect();
+        let hottest = record.temperatures.iter().max_by(|a, b| a.celsius.total_cmp(&b.celsius));
+        let hottest = hottest.map(|t| Temperature { sensor: name(&t.sensor), ..*t });
+        last.temperatures = hottest.clone().into_iter().collect();
+        (last.seconds, last.tokens) = (record.seconds, record.tokens);
+        self.energy.add(&SensorRecord { unread: None, ..last.clone() });
+        for power in &last.power {
+            self.power.entry(power.domain).or_default().push(step, power.watts);
+        }
+        if let Some(hottest) = hottest {
+            self.hottest.push(step, hottest.celsius);
+            if self.peak.as_ref().is_none_or(|peak| peak.celsius < hottest.celsius) {
+                self.peak = Some(hottest);
+            }
+        }
     }
 
     /// Counts a line that is no record.
@@ -224,6 +268,35 @@ impl RunView {
         Some(left as f64 * self.times()?.0 / 1e3)
     }
 
+    /// The last readings of the sensors: power by domain, the hottest sensor, and why something is
+    /// unknown. `None` if the records have none.
+    pub fn sensors(&self) -> Option<&SensorRecord> {
+        self.sensors.as_ref()
+    }
+
+    /// The mean power of each domain that is metered, in watts.
+    pub fn power(&self) -> impl Iterator<Item = (Domain, &Series)> {
+        self.power.iter().map(|(domain, series)| (*domain, series))
+    }
+
+    /// The energy of all records that have readings.
+    pub fn energy(&self) -> &RunEnergy {
+        &self.energy
+    }
+
+    /// Why the power is unknown, as a clause; `None` if a domain is metered, or if the records do
+    /// not say it.
+    pub fn why_no_power(&self) -> Option<String> {
+        let last = self.sensors.as_ref().filter(|last| last.power.is_empty())?;
+        let reasons: Vec<String> = last.unread.iter().flatten().map(Unread::to_string).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The highest temperature of the run, with its sensor.
+    pub fn highest_temperature(&self) -> Option<&Temperature> {
+        self.peak.as_ref()
+    }
+
     /// The lines of the log, the oldest first.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = &LogLine> {
         self.log.iter()
@@ -263,6 +336,75 @@ mod tests {
         assert!(view.is_complete());
         let kinds: Vec<LogKind> = view.lines().map(|line| line.kind).collect();
         assert_eq!(kinds, [LogKind::Warning, LogKind::Validation, LogKind::Validation]);
+    }
+
+    fn read(step: u64, sensors: SensorRecord) -> Record {
+        let mut record = record(step);
+        record.process.as_mut().unwrap().sensors = Some(sensors);
+        record
+    }
+
+    #[test]
+    fn readings_are_summed_and_the_last_ones_are_shown() {
+        let mut view = RunView::new();
+        view.push(record(1));
+        assert!(view.sensors().is_none() && view.why_no_power().is_none() && view.power().next().is_none());
+        let why = Unread { what: "energy\u{1b} of the gpu".into(), why: "no\nsource".into() };
+        view.push(read(2, SensorRecord { unread: Some(vec![why]), ..SensorRecord::default() }));
+        assert_eq!(view.why_no_power().as_deref(), Some("energy of the gpu: no source"));
+        let power = |watts: f64, joules: f64| PowerRecord { domain: Domain::Ane, source: "s".into(), watts, joules };
+        let hot = |sensor: &str, celsius: f64| Temperature { sensor: sensor.into(), celsius };
+        let temperatures = vec![hot("a", 40.0), hot("b\u{7}", 60.0)];
+        let readings =
+            SensorRecord { seconds: 2.0, tokens: 10, power: vec![power(3.0, 6.0)], ..SensorRecord::default() };
+        view.push(read(3, SensorRecord { temperatures, ..readings.clone() }));
+        view.push(read(
+            4,
+            SensorRecord { power: vec![power(5.0, 10.0)], temperatures: vec![hot("a", 50.0)], ..readings },
+        ));
+        view.push(record(5));
+        let sum = view.energy().sum(Domain::Ane).unwrap();
+        assert_eq!((sum.joules, sum.seconds, sum.watts, sum.joules_per_token), (16.0, 4.0, 4.0, Some(0.8)));
+        assert_eq!(sum.to_string(), "16.0 J in 4.0 s, 4.00 W on average, 800.0 mJ a token, from s");
+        let last = view.sensors().unwrap();
+        assert_eq!((last.power[0].watts, &last.temperatures[..]), (5.0, &[hot("a", 50.0)][..]));
+        assert_eq!((view.highest_temperature(), view.why_no_power()), (Some(&hot("b", 60.0)), None));
+        let points = |series: &Series| series.points(1, 9, 9);
+        assert_eq!(points(view.power().next().unwrap().1), [(3.0, 3.0), (4.0, 5.0)]);
+        assert_eq!(points(&view.hottest), [(3.0, 60.0), (4.0, 50.0)]);
+        // A process that may not read the counters any more.
+        let why = vec![Unread { what: "energy".into(), why: "denied".into() }];
+        view.push(read(6, SensorRecord { seconds: 1.0, unread: Some(why), ..SensorRecord::default() }));
+        assert_eq!(view.why_no_power().as_deref(), Some("energy: denied"));
+        assert_eq!(view.energy().sums().count(), 1, "what was drawn before stays");
+    }
+
+    #[test]
+    fn readings_of_a_hostile_file_are_bounded() {
+        let mut view = RunView::new();
+        let text = "\u{1b}[2J\u{202e}x\n".repeat(1000);
+        let why = Unread { what: text.clone(), why: text.clone() };
+        let power = PowerRecord { domain: Domain::Gpu, source: text.clone(), watts: f64::MAX, joules: f64::MIN };
+        let hot = Temperature { sensor: text, celsius: f64::MAX };
+        for step in 1..100 {
+            view.push(read(
+                step,
+                SensorRecord {
+                    seconds: f64::MAX,
+                    tokens: u64::MAX,
+                    power: vec![power.clone(); 1000],
+                    temperatures: vec![hot.clone(); 1000],
+                    unread: Some(vec![why.clone(); 1000]),
+                },
+            ));
+        }
+        let last = view.sensors().unwrap();
+        assert_eq!((last.power.len(), last.unread.as_ref().unwrap().len()), (Domain::ALL.len(), REASONS));
+        let texts = last.unread.iter().flatten().flat_map(|u| [&u.what, &u.why]);
+        let mut texts =
+            texts.chain(last.power.iter().map(|p| &p.source)).chain(last.temperatures.iter().map(|t| &t.sensor));
+        assert!(texts.all(|t| t.len() <= 4 * CHARACTERS && !t.contains(|c: char| c.is_control() || c == '\u{202e}')));
+        assert!(view.energy().sums().all(|sum| sum.joules.is_finite() && sum.source.len() <= 4 * NAME));
     }
 
     #[test]
