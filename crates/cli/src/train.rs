@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferrane::llm::layout::Shape;
 use ferrane::llm::sample::{Sampler, Sampling};
 use ferrane::machine::cost::{CostModel, StepCost};
+use ferrane::sensors;
 use ferrane::train::checkpoint;
 use ferrane::train::metrics::{EventFile, RunMetrics};
 use ferrane::train::ranks::{Link, Ranks};
@@ -82,9 +83,9 @@ fn train(args: Train, ranks: Ranks) -> Result<()> {
         session = session.with_timeline(timeline);
     }
     if is_first {
-        session = with_event_files(session, &args)?;
+        session = with_event_files(session, &args)?.with_sensors(sensors::open());
     }
-    let metrics = RunMetrics::new();
+    let metrics = RunMetrics::new().with_sensors(session.sensor_history());
     session = session.with_sink(Box::new(metrics.clone()));
     let server = listener.map(|listener| scrape::serve(listener, move || metrics.text())).transpose()?;
     if let Some(server) = server.as_ref().filter(|_| !dashboard) {

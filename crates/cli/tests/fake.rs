@@ -239,4 +239,11 @@ fn power_is_metered() {
         power.iter().any(|p| p["domain"] == "cpu") && !seen["temperatures"].as_array().unwrap().is_empty(),
         "{seen}"
     );
+    let line = "train --model tiny --data text.txt --steps 5000 --accum 1 --seq 16 --eval-windows 2 --json --out run --device ane";
+    let end = fake(&place, line).ok().objects().pop().unwrap();
+    let energy = &end["summary"]["energy"];
+    let ane = energy.as_array().unwrap().iter().find(|sum| sum["domain"] == "ane").unwrap();
+    assert!(ane["joules"].as_f64().unwrap() > 0.0 && ane["source"].as_str().unwrap().contains("IOReport"), "{energy}");
+    let picture = place.run("watch run --once --width 80 --height 24").ok().out;
+    assert!(picture.contains(" ane ") && picture.contains(" °C"), "{picture}");
 }

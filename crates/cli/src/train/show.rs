@@ -228,6 +228,9 @@ impl Show {
                 line(text)?;
             }
         }
+        for sum in &summary.energy {
+            line(format_args!("{} energy {sum}", sum.domain.name()))?;
+        }
         if summary.skipped > 0 {
             line(format_args!("{} updates were skipped because a loss or gradient was not finite", summary.skipped))?;
         }

@@ -1,6 +1,7 @@
 //! The panels of a screen.
 
-use ferrane::train::watch::{LogKind, RunView};
+use ferrane::sensors::energy_text;
+use ferrane::train::watch::{LogKind, RunView, Series};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
@@ -9,7 +10,7 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 
 use super::screen::{RunState, Screen};
 use crate::terminal::curves::{self, Curve};
-use crate::terminal::{self, count, duration, number};
+use crate::terminal::{self, count, domain_color, duration, number};
 
 /// Below this size only a line is shown.
 const SMALLEST: (u16, u16) = (40, 12);
@@ -17,6 +18,13 @@ const SMALLEST: (u16, u16) = (40, 12);
 const WIDE: u16 = 90;
 /// From this height on, all panels are shown.
 const TALL: u16 = 28;
+
+/// From this height on, a narrow screen or one that is not tall has lines of power.
+const LINES: u16 = 16;
+/// Most lines of a reason why the power is unknown.
+const REASON: usize = 5;
+/// Widths of the columns of these lines: the name, the value, the energy, and that of a token.
+const COLUMNS: [usize; 4] = [9, 10, 11, 17];
 
 /// The keys, with what they do and whether they need a run of this process.
 const KEYS: [(&str, &str, bool); 9] = [
@@ -54,18 +62,25 @@ impl Screen {
             if wide { [Constraint::Fill(3), Constraint::Fill(2)] } else { [Constraint::Fill(1), Constraint::Fill(0)] };
         let [left, right] = Layout::horizontal(sides).areas(upper);
         if wide {
-            let rows = [Constraint::Length(11), Constraint::Fill(1), Constraint::Length(if tall { 7 } else { 0 })];
+            let lines = self.process_lines(view, right, tall);
+            let height = if lines.is_empty() && tall { 7 } else { with_border(&lines) };
+            let rows = [Constraint::Length(11), Constraint::Fill(1), Constraint::Length(height)];
             let [numbers, times, process] = Layout::vertical(rows).areas(right);
             self.numbers(view, frame, numbers);
             self.times(view, frame, times);
-            if tall {
+            if !lines.is_empty() {
+                draw_process(lines, tall, frame, process);
+            } else if tall {
                 self.process(view, frame, process);
             }
             self.curves(view, frame, left, tall);
         } else {
-            let [curves, numbers] = Layout::vertical([Constraint::Fill(1), Constraint::Length(6)]).areas(left);
+            let lines = self.process_lines(view, left, false);
+            let rows = [Constraint::Fill(1), Constraint::Length(6), Constraint::Length(with_border(&lines))];
+            let [curves, numbers, process] = Layout::vertical(rows).areas(left);
             self.curves(view, frame, curves, tall);
             self.numbers(view, frame, numbers);
+            draw_process(lines, false, frame, process);
         }
         if self.help {
             self.list_of_keys(frame, area);
@@ -188,6 +203,54 @@ impl Screen {
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }
 
+    /// A line for each domain of power and for the hottest sensor, or why the power is unknown, and
+    /// if there is room, for memory and cores. Empty if the run reads no sensors.
+    fn process_lines(&self, view: &RunView, area: Rect, tall: bool) -> Vec<Line<'static>> {
+        let Some(last) = view.sensors().filter(|_| area.height >= LINES) else { return Vec::new() };
+        let width = usize::from(area.width.saturating_sub(2));
+        let steps = self.shown(view);
+        let row = |name: &str, value: String, series: &Series, color, rest: &[String]| {
+            process_line(name, value, (series, steps), color, rest, width)
+        };
+        // Where no line has more columns, the history has their room.
+        let none = vec![String::new(); if view.power().next().is_some() { COLUMNS.len() - 2 } else { 0 }];
+        let mut lines = Vec::new();
+        if let Some((_, bytes)) = view.resident.last().filter(|_| tall) {
+            lines.push(row("memory", format!("{} MB", number(bytes / 1e6)), &view.resident, Color::Green, &none));
+        }
+        if let Some((_, cores)) = view.cores.last().filter(|_| tall) {
+            lines.push(row("cores", format!("{cores:.2} busy"), &view.cores, Color::Green, &none));
+        }
+        for (domain, series) in view.power() {
+            let now = last.power.iter().find(|power| power.domain == domain);
+            let value = now.map_or_else(|| "unknown".to_string(), |power| format!("{} W", number(power.watts)));
+            let sum = view.energy().sum(domain);
+            let token = sum.and_then(|sum| sum.joules_per_token);
+            let rest = [
+                sum.map_or_else(String::new, |sum| energy_text(sum.joules)),
+                token.map_or_else(String::new, |joules| format!("{} a token", energy_text(joules))),
+            ];
+            lines.push(row(domain.name(), value, series, domain_color(domain), &rest));
+        }
+        if let Some(hottest) = last.temperatures.first() {
+            let rest: Vec<String> = none.iter().skip(1).cloned().chain([hottest.sensor.clone()]).collect();
+            lines.push(row("hottest", format!("{:.1} °C", hottest.celsius), &view.hottest, Color::Red, &rest));
+        }
+        if last.power.is_empty() {
+            let why = view.why_no_power().unwrap_or_else(|| "no record has readings yet".into());
+            let reason = wrapped(&format!("unknown: {why}"), width.saturating_sub(COLUMNS[0] + 1));
+            let cut = reason.len() > REASON;
+            for (at, mut text) in reason.into_iter().take(REASON).enumerate() {
+                if cut && at + 1 == REASON {
+                    text.push('…');
+                }
+                let name = if at == 0 { "power" } else { "" };
+                lines.push(Line::from(vec![label(name), Span::raw(text).yellow()]));
+            }
+        }
+        lines
+    }
+
     fn process(&self, view: &RunView, frame: &mut Frame<'_>, area: Rect) {
         let (first, last) = self.shown(view);
         let [memory, cores] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
@@ -233,6 +296,83 @@ impl Screen {
         let keys: Vec<_> = keys.map(|(key, what, _)| (*key, *what)).collect();
         terminal::list_of_keys(frame, area, &keys);
     }
+}
+
+fn label(name: &str) -> Span<'static> {
+    Span::raw(format!(" {name:<width$}", width = COLUMNS[0])).dim()
+}
+
+/// The height of a panel with these lines; 0 if there are none.
+fn with_border(lines: &[Line<'_>]) -> u16 {
+    if lines.is_empty() { 0 } else { lines.len() as u16 + 2 }
+}
+
+fn draw_process(lines: Vec<Line<'static>>, tall: bool, frame: &mut Frame<'_>, area: Rect) {
+    let title = if tall { " process; power of the whole computer " } else { " power of the whole computer " };
+    if !lines.is_empty() {
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
+    }
+}
+
+/// A name, its last value, and as far as there is room two more columns and a history between them.
+fn process_line(
+    name: &str,
+    value: String,
+    (series, (first, last)): (&Series, (u64, u64)),
+    color: Color,
+    rest: &[String],
+    width: usize,
+) -> Line<'static> {
+    let mut line = Line::from(vec![label(name), Span::raw(format!("{value:<w$}", w = COLUMNS[1])).fg(color)]);
+    let mut room = width.saturating_sub(1 + COLUMNS[0] + COLUMNS[1]);
+    let mut columns = Vec::new();
+    for (text, column) in rest.iter().zip(&COLUMNS[2..]) {
+        if room >= *column {
+            columns.push(format!(" {text:<w$.w$}", w = column - 1));
+            room -= column;
+        }
+    }
+    let bars = bars(series, first, last, room);
+    line.push_span(Span::raw(format!("{bars:<room$}")).fg(color));
+    line.extend(columns.into_iter().map(Span::raw));
+    line
+}
+
+/// The values from `first` to `last` as bars of a height from 0, at most `most` of them.
+fn bars(series: &Series, first: u64, last: u64, most: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    if most == 0 {
+        return String::new();
+    }
+    let points = series.points(first, last, most);
+    let highest = points.iter().fold(0.0, |highest: f64, (_, value)| highest.max(*value));
+    let bar = |(_, value): &(f64, f64)| {
+        let height = if highest > 0.0 { (value / highest).clamp(0.0, 1.0) } else { 0.0 };
+        BARS[(height * (BARS.len() - 1) as f64).round() as usize]
+    };
+    points.iter().map(bar).collect()
+}
+
+/// A text in lines of at most `width` characters, broken at spaces where that is possible.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut length = 0;
+    for word in text.split(' ') {
+        let word: Vec<char> = word.chars().collect();
+        for (at, part) in word.chunks(width.max(1)).enumerate() {
+            let space = usize::from(length > 0 && at == 0);
+            if at > 0 || length + space + part.len() > width {
+                lines.push(String::new());
+                length = 0;
+            } else if space > 0 {
+                lines.iter_mut().last().into_iter().for_each(|line| line.push(' '));
+                length += 1;
+            }
+            lines.iter_mut().last().into_iter().for_each(|line| line.extend(part));
+            length += part.len();
+        }
+    }
+    lines
 }
 
 /// How far the run is.

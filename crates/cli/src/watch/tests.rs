@@ -1,7 +1,8 @@
 //! Pictures of recorded runs, panel by panel, and the keys.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ferrane::train::metrics::{PartTimes, ProcessRecord, Record};
+use ferrane::sensors::{Domain, Temperature, Unread};
+use ferrane::train::metrics::{PartTimes, PowerRecord, ProcessRecord, Record, SensorRecord};
 
 use super::*;
 use crate::terminal::pictures::{braille, has};
@@ -97,12 +98,103 @@ fn every_panel_shows_its_part_of_the_run() {
     has(&panel(&picture, " sample after update 200 "), &["Once upon a time there was a red ball.", "The end."]);
 }
 
+/// A run whose records, from the first one to `count`, have these readings.
+fn metered(count: u64, readings: impl Fn(u64) -> SensorRecord) -> RunView {
+    let mut view = recorded(count);
+    for step in count + 1..=count + 40 {
+        let process = ProcessRecord {
+            steps: 3600,
+            seconds: 1.0,
+            cores: Some(1.5),
+            resident: Some(32_000_000),
+            sensors: Some(readings(step)),
+            ..ProcessRecord::default()
+        };
+        view.push(Record { step, process: Some(process), ..Record::default() });
+    }
+    view
+}
+
+/// A package whose power rises, an engine that draws nothing, and a temperature.
+fn readings(step: u64) -> SensorRecord {
+    let power = |domain, watts| PowerRecord { domain, source: "RAPL".into(), watts, joules: watts };
+    SensorRecord {
+        seconds: 1.0,
+        tokens: 1000,
+        power: vec![power(Domain::Ane, 0.0), power(Domain::Package, step as f64)],
+        temperatures: vec![Temperature { sensor: "Tctl".into(), celsius: 61.25 }],
+        unread: None,
+    }
+}
+
+#[test]
+fn power_energy_and_temperature_are_shown_where_they_are_known() {
+    let view = metered(60, readings);
+    let picture = drawn(&mut Screen::attached("a", None), &view, 140, 40);
+    let process = panel(&picture, " process; power of the whole computer ");
+    has(&process, &["memory   32.0 MB", "cores    1.50 busy", "hottest  61.2 °C", "Tctl"]);
+    let lines: Vec<&str> = process.lines().collect();
+    let row = |name: &str| *lines.iter().find(|line| line.contains(name)).unwrap();
+    // 61 + … + 100 W for a second each, and 40,000 tokens.
+    has(row("package"), &["100.0 W", "3220.0 J", "80.5 mJ a token", "▆", "█"]);
+    has(row("ane"), &["0 W", "0.0 J"]);
+    assert!(!row("ane").contains('█') && !picture.contains("unknown"), "{picture}");
+    for (width, height) in [(80, 24), (100, 24), (60, 20)] {
+        let picture = drawn(&mut Screen::attached("a", None), &view, width, height);
+        let power = panel(&picture, " power of the whole computer ");
+        has(&power, &["package  100.0 W", "3220.0 J", "ane      0 W", "hottest  61.2 °C"]);
+        assert_eq!(power.contains("80.5 mJ a token"), width != 100, "{picture}");
+        assert!(!power.contains("memory"), "{picture}");
+        has(&picture, &[" loss ", " numbers ", "tokens"]);
+    }
+    assert!(drawn(&mut Screen::attached("a", None), &view, 40, 12).contains(" numbers "));
+    // A process that may no longer read the counter.
+    let mut view = metered(60, readings);
+    let sensors = Some(SensorRecord { power: Vec::new(), ..readings(1) });
+    view.push(Record {
+        step: 500,
+        process: Some(ProcessRecord { sensors, ..ProcessRecord::default() }),
+        ..Record::default()
+    });
+    let picture = drawn(&mut Screen::attached("a", None), &view, 140, 40);
+    has(&panel(&picture, " process; power of the whole computer "), &["package  unknown", "3220.0 J"]);
+}
+
+#[test]
+fn power_that_is_unknown_has_its_reason_and_no_number() {
+    let why = "there is no /sys/class/powercap: the processor has no RAPL, or this is a guest that does not see it";
+    let unread = Unread { what: "energy of the processor".into(), why: why.into() };
+    let view = metered(60, |step| SensorRecord {
+        seconds: 1.0,
+        tokens: 1000,
+        unread: (step == 61).then(|| vec![unread.clone()]),
+        ..SensorRecord::default()
+    });
+    for (width, height) in [(140, 40), (80, 24), (100, 24)] {
+        let picture = drawn(&mut Screen::attached("a", None), &view, width, height);
+        let power = panel(&picture, "power of the whole computer ");
+        let text: String = power.lines().map(|line| line.trim_matches('│').trim().to_string() + " ").collect();
+        let bars = text.chars().filter(|c| ('▁'..='█').contains(c)).count();
+        assert!(if height == 40 { bars > 40 } else { bars == 0 }, "memory and cores have all of the width: {picture}");
+        has(&text, &["power unknown: energy of the processor: there is no".replace("power ", "power    ").as_str()]);
+        has(&text, &["the processor has no RAPL, or"]);
+        assert_eq!(text.contains("does not see it"), !text.contains('…'), "what is cut off is marked: {picture}");
+        for number in [" W", " J", "°C", "a token"] {
+            assert!(!power.contains(number), "`{number}` in\n{picture}");
+        }
+    }
+    // Runs of older versions have no such lines.
+    let old = drawn(&mut Screen::attached("a", None), &recorded(60), 140, 40);
+    assert!(!old.contains("power") && old.contains(" busy cores 1.75 "), "{old}");
+    assert!(!drawn(&mut Screen::attached("a", None), &recorded(60), 80, 24).contains("power"));
+}
+
 #[test]
 fn every_size_of_a_terminal_is_drawn() {
-    let (view, empty) = (recorded(120), RunView::new());
+    let (view, empty, metered) = (recorded(120), RunView::new(), metered(60, readings));
     for width in (1..200).step_by(7) {
         for height in (1..70).step_by(5) {
-            for view in [&view, &empty] {
+            for view in [&view, &empty, &metered] {
                 let mut screen = Screen::controlling("a run with a long name ".repeat(10).as_str(), None);
                 screen.help = width % 2 == 0;
                 drawn(&mut screen, view, width, height);

@@ -41,6 +41,8 @@ mod onnx;
 mod output;
 mod place;
 mod placement;
+#[cfg(target_os = "linux")]
+mod power;
 mod programs;
 mod quantize;
 mod ranks;

@@ -24,7 +24,9 @@ fn a_picture_of_a_run_as_text() {
         "sample after update 4",
         "whole update",
         "device forward",
-        "busy cores",
+        "│ memory ",
+        "│ cores ",
+        " busy ",
     ] {
         assert!(picture.contains(words), "no `{words}` in\n{picture}");
     }
