@@ -7,6 +7,7 @@ use crate::step::{MicroStep, ReferenceEngine};
 use ferrane_llm::config::preset;
 use ferrane_llm::random::Rng;
 use ferrane_llm::weights::Init;
+use ferrane_sensors::{Domain, Energy, Sensor, SensorReading, Sensors};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -439,6 +440,63 @@ fn a_run_that_is_paused_saved_and_sampled_ends_in_the_same_bits() {
     assert_eq!(again.state.step, 1);
     train(&mut again, None);
     assert!(again.weights == want.weights && again.moments == want.moments);
+}
+
+/// Draws 10 W.
+struct TenWatts(Instant);
+
+impl Sensor for TenWatts {
+    fn name(&self) -> &str {
+        "ten watts"
+    }
+
+    fn read(&mut self, reading: &mut SensorReading) {
+        let joules = 10.0 * self.0.elapsed().as_secs_f64();
+        reading.energy.push(Energy { domain: Domain::Ane, channel: "ANE".into(), source: "s", joules });
+    }
+}
+
+#[test]
+fn the_energy_of_a_run_is_that_of_its_records_without_pauses() {
+    const PAUSE: Duration = Duration::from_millis(1500);
+    let (whole, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut want = begin(options(whole.path(), 8), engine());
+    let (without, _) = train(&mut want, None);
+    assert_eq!(without.energy, []);
+    let control = Control::default();
+    let sensors = Sensors::with(vec![Box::new(TenWatts(Instant::now()))]);
+    let mut run = begin(options(folder.path(), 8), engine()).with_control(&control).with_sensors(sensors);
+    let history = run.sensor_history().unwrap();
+    let mut windows = 0;
+    let mut listen = |event: &Event| {
+        if matches!(event, Event::Window { .. }) {
+            windows += 1;
+            std::thread::sleep(Duration::from_millis(10));
+            if windows == 5 {
+                control.pause(true);
+                let control = control.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(PAUSE);
+                    control.pause(false);
+                });
+            }
+        }
+    };
+    let begun = Instant::now();
+    let summary = run.run(&mut listen, &AtomicBool::new(false)).unwrap();
+    let trained = begun.elapsed().saturating_sub(run.paused).as_secs_f64();
+    assert!(run.paused >= PAUSE / 2 && run.weights == want.weights && run.moments == want.moments);
+    let [energy] = &summary.energy[..] else { panic!("{summary:?}") };
+    assert_eq!((energy.domain, energy.tokens), (Domain::Ane, run.state.tokens));
+    // The time of the records ends with the last one.
+    assert!((0.3..=trained + 0.1).contains(&energy.seconds), "{energy:?} in {trained} s");
+    assert!((9.0..11.0).contains(&energy.watts), "{energy:?}");
+    let records = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
+    let sensors: Vec<_> = records.iter().filter_map(|r| r.process.as_ref()?.sensors.as_ref()).collect();
+    let joules: f64 = sensors.iter().flat_map(|s| &s.power).map(|power| power.joules).sum();
+    assert!((joules - energy.joules).abs() < 1e-9, "{energy:?}");
+    let counted = history.lock().unwrap().joules().map(|(_, _, joules)| joules).sum::<f64>();
+    assert!(counted >= energy.joules + 10.0 * run.paused.as_secs_f64() - 0.5, "the counters go on: {counted}");
 }
 
 #[test]
