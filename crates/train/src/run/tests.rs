@@ -496,7 +496,7 @@ fn the_energy_of_a_run_is_that_of_its_records_without_pauses() {
     let joules: f64 = sensors.iter().flat_map(|s| &s.power).map(|power| power.joules).sum();
     assert!((joules - energy.joules).abs() < 1e-9, "{energy:?}");
     let counted = history.lock().unwrap().joules().map(|(_, _, joules)| joules).sum::<f64>();
-    assert!(counted >= energy.joules + 10.0 * run.paused.as_secs_f64() - 0.5, "the counters go on: {counted}");
+    assert!(counted >= energy.joules + 10.0 * run.paused.as_secs_f64() - 0.5, "the counters have the pause: {counted}");
 }
 
 #[test]
