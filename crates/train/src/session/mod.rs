@@ -35,8 +35,8 @@ pub use error::SessionError;
 pub use options::{MODEL, SessionOptions};
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use ferrane_device::Device;
 use ferrane_llm::compaction::Compaction;
