@@ -375,23 +375,23 @@ impl Tile<'_, '_, '_> {
         let mask = masked.as_ref().map(|masked| (masked, self.source(&masked.mask, slots)));
         // Several rows at a time: a row's factor has a long latency, which the other rows hide.
         for first in (0..self.rows).step_by(ABREAST) {
-            let (some, mut sums) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
-            for (r, sum) in some.clone().zip(&mut sums) {
+            let (some, mut lanes) = (first..self.rows.min(first + ABREAST), [[0.0; rows::LANES]; ABREAST]);
+            for (r, lanes) in some.clone().zip(&mut lanes) {
                 let row = &mut to_slot[r * all..][..self.cols];
                 match (slice, &mask) {
                     (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
                         let mask = &mask[first + r * masked.mask.row..][..self.cols];
                         let from = &s[at + r * from.row..][..self.cols];
                         let most = rounded::scale_add(row, from, masked.scale, mask);
-                        *sum = rows::exponentials(row, most);
+                        *lanes = rows::exponential_lanes(row, most);
                     }
                     _ => {
                         rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                        *sum = rows::exponentials(row, rows::maximum(row));
+                        *lanes = rows::exponential_lanes(row, rows::maximum(row));
                     }
                 }
             }
-            for (r, sum) in some.zip(sums) {
+            for (r, sum) in some.zip(rows::sums_of_lanes(&lanes)) {
                 rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
             }
         }
@@ -413,11 +413,12 @@ impl Tile<'_, '_, '_> {
         let mut cols = visible;
         // As in a softmax, several rows hide the latency of a sum.
         for first in (0..self.rows).step_by(ABREAST) {
-            let (some, mut means) = (first..self.rows.min(first + ABREAST), [0.0; ABREAST]);
-            for (r, mean) in some.clone().zip(&mut means) {
+            let (some, mut lanes) = (first..self.rows.min(first + ABREAST), [[0.0; rows::LANES]; ABREAST]);
+            for (r, lanes) in some.clone().zip(&mut lanes) {
                 // The products of skipped columns are zero.
-                *mean = softmax::weighted_lanes(row(probs, r, visible), row(grads, r, visible)).iter().sum();
+                *lanes = softmax::weighted_lanes(row(probs, r, visible), row(grads, r, visible));
             }
+            let mut means = rows::sums_of_lanes(&lanes);
             convert::round_f16(&mut means);
             if cols < self.cols && !means.iter().all(|mean| mean.abs() <= SMALL.to_f32()) {
                 // In these rows and all that follow, a difference may be infinite.

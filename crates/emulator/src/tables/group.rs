@@ -19,11 +19,15 @@ pub(crate) const TILE: usize = 1024;
 /// Elements of a task: large enough to pay for the dispatch, small enough for two threads to share
 /// a small tensor.
 const GRAIN: usize = 32 * 1024;
+/// The same where an operand is gathered or scattered, element by element.
+const STRIDED_GRAIN: usize = 4 * 1024;
 
 /// Runs a group. `bases` are the offsets of element 0 of each read in its slice.
 pub(crate) fn run(table: &Table, group: &Group, reads: &Reads<'_>, bases: &[usize], writes: Writes<'_>) -> Result<()> {
     let (count, tasks) = (group.stores.len() - group.joined.len(), scratch::Tasks::default());
-    divide(&group.nest, count, writes, GRAIN, &|first, last, mut writes| {
+    let is_strided = group.nest.strides.iter().any(|strides| strides.last().is_some_and(|&stride| stride > 1));
+    let grain = if is_strided { STRIDED_GRAIN } else { GRAIN };
+    divide(&group.nest, count, writes, grain, &|first, last, mut writes| {
         if fused::run(group, reads, bases, &mut writes, first, last) {
             return;
         }

@@ -57,8 +57,8 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below, accumulators are local to the vector code, which returns one number, and the rest
-/// of a row has accumulators of its own. Otherwise the compiler keeps them in memory and loads and
+/// Here and below, accumulators are local to the vector code, and the rest of a row has accumulators
+/// of its own. Otherwise the compiler keeps them in memory and loads and
 /// stores them in every iteration.
 macro_rules! partial_sums {
     ($row:expr, $v:ident => $f:expr) => {{
@@ -150,7 +150,24 @@ fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
 }
 
 /// e^(v - max) in place, and their sum.
-pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
+fn exponentials(row: &mut [f32], max: f32) -> f32 {
+    exponential_lanes(row, max).iter().sum::<f32>()
+}
+
+/// The sums of rows from their lanes. Each is one chain of additions, and those of several rows
+/// hide each other's latency.
+pub(crate) fn sums_of_lanes<const ROWS: usize>(lanes: &[[f32; LANES]; ROWS]) -> [f32; ROWS] {
+    let mut sums = [0.0; ROWS];
+    for i in 0..LANES {
+        for (sum, lanes) in sums.iter_mut().zip(lanes) {
+            *sum += lanes[i];
+        }
+    }
+    sums
+}
+
+/// e^(v - max) in place, and the lanes of their sum.
+pub(crate) fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
     vectorize!({
         // A copy, because the vector code has a reference, which could be one to the sums.
         let max = max;
@@ -170,7 +187,7 @@ pub(crate) fn exponentials(row: &mut [f32], max: f32) -> f32 {
         for i in 0..LANES {
             lanes[i] += last[i];
         }
-        lanes.iter().sum::<f32>()
+        lanes
     })
 }
 
