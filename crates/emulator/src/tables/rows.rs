@@ -170,18 +170,18 @@ pub(crate) fn sums_of_lanes<const ROWS: usize>(lanes: &[[f32; LANES]; ROWS]) -> 
 pub(crate) fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
     vectorize!({
         // A copy, because the vector code has a reference, which could be one to the sums.
-        let max = max;
+        let most = max;
         let mut lanes = [0.0f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();
         for block in blocks {
             for i in 0..LANES {
-                block[i] = simd::exp(block[i] - max);
+                block[i] = simd::exp(block[i] - most);
                 lanes[i] += block[i];
             }
         }
         let mut last = [0.0f32; LANES];
         for (lane, v) in last.iter_mut().zip(rest) {
-            *v = simd::exp(*v - max);
+            *v = simd::exp(*v - most);
             *lane = *v;
         }
         for i in 0..LANES {
