@@ -44,6 +44,7 @@ impl RowValues<'_> {
 }
 
 /// Calls a generic function for the number types of two rows.
+#[cfg(target_arch = "x86_64")]
 macro_rules! typed {
     ($a:expr, $b:expr, $function:path $(, $argument:expr)*) => {
         match ($a, $b) {
