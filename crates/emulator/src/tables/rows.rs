@@ -57,9 +57,9 @@ pub(crate) fn store_row(slice: &mut SliceMut<'_>, at: isize, stride: isize, row:
 
 /// The sum of `f` over a row, in one order for each length.
 ///
-/// Here and below, accumulators are local to the vector code, and the rest of a row has accumulators
-/// of its own. Otherwise the compiler keeps them in memory and loads and
-/// stores them in every iteration.
+/// Here and below, accumulators are local to the vector code, and the rest of a row has
+/// accumulators of its own. Otherwise the compiler keeps them in memory and loads and stores them
+/// in every iteration.
 macro_rules! partial_sums {
     ($row:expr, $v:ident => $f:expr) => {{
         let row: &[f32] = $row;
