@@ -30,11 +30,7 @@ impl Scores {
         let constant = |reg| stage::constant(group, reg);
         let is_score = |reg| read(reg).is_some_and(|operand| operand.at == TileLocation::Slot(self.slot));
         // The operand that is not the scores, of two whose order does not matter.
-        let other = |a, b| match (is_score(a), is_score(b)) {
-            (true, false) => Some(b),
-            (false, true) => Some(a),
-            _ => None,
-        };
+        let other = |a, b| stage::other(a, b, is_score);
         let mask = |reg| {
             let operand = read(reg)?;
             let TileLocation::Memory(index) = operand.at else { return None };

@@ -114,11 +114,7 @@ fn centering<'a>(
     let (gradient, last, scale) = match group.instructions[..] {
         [gradient] => (gradient, gradient.to, None),
         [gradient, Instruction { op: Elementwise::Binary(Binary::Mul), to, from: [a, b, _], round: true }] => {
-            let factor = match (a == gradient.to, b == gradient.to) {
-                (true, false) => b,
-                (false, true) => a,
-                _ => return None,
-            };
+            let factor = stage::other(a, b, |reg| reg == gradient.to)?;
             (gradient, to, Some(stage::constant(group, factor)?))
         }
         _ => return None,

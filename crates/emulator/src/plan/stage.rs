@@ -14,6 +14,15 @@ pub(super) fn constant(group: &Group, reg: Reg) -> Option<f32> {
     group.constants.iter().find(|(r, _)| *r == reg).map(|(_, bits)| f32::from_bits(*bits))
 }
 
+/// Of two registers, the one that is not the known one, if one of them is.
+pub(super) fn other(a: Reg, b: Reg, is_known: impl Fn(Reg) -> bool) -> Option<Reg> {
+    match (is_known(a), is_known(b)) {
+        (true, false) => Some(b),
+        (false, true) => Some(a),
+        _ => None,
+    }
+}
+
 /// Whether a stage reads a slot.
 pub(super) fn reads(stage: &ChainStage, slot: usize) -> bool {
     let at = |operand: &ChainOperand| operand.at == TileLocation::Slot(slot);

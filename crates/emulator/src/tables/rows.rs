@@ -145,13 +145,8 @@ fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
         }
         return;
     }
-    let sum = exponentials(row, maximum(row));
+    let [sum] = sums_of_lanes(&[exponential_lanes(row, maximum(row))]);
     scale_row(row, 1.0 / sum, round);
-}
-
-/// e^(v - max) in place, and their sum.
-fn exponentials(row: &mut [f32], max: f32) -> f32 {
-    exponential_lanes(row, max).iter().sum::<f32>()
 }
 
 /// The sums of rows from their lanes. Each is one chain of additions, and those of several rows
