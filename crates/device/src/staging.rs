@@ -215,6 +215,17 @@ pub fn sweep(root: &Path) -> usize {
     folders.filter(|f| f.join(WEIGHTS).is_dir() && ours(f) && remove_if_unused(f).unwrap_or(false)).count()
 }
 
+/// Removes `root` if it is empty, at a moment when no thread or process is creating a directory in
+/// it.
+pub fn remove_empty(root: &Path) {
+    // In the order in which `Staged` takes them.
+    let _in_use = in_use();
+    if let Ok(_gate) = gate() {
+        // A folder with directories of others stays.
+        let _ = fs::remove_dir(root);
+    }
+}
+
 /// The path of a weight file relative to the directory.
 fn inside(path: &str) -> Result<PathBuf> {
     let relative = Path::new(path.strip_prefix(PREFIX).unwrap_or(path));
@@ -293,6 +304,24 @@ mod tests {
         assert!(folder.join("model.mil").exists());
         drop(other);
         assert_eq!(sweep(root), 1);
+    }
+
+    #[test]
+    fn an_empty_root_is_not_removed_while_a_directory_is_created() {
+        let place = tempfile::tempdir().unwrap();
+        let root = &place.path().join("root");
+        std::thread::scope(|scope| {
+            let stages = scope.spawn(|| {
+                for _ in 0..500 {
+                    Staged::new(root, "program", b"program", &[], false).unwrap();
+                }
+            });
+            while !stages.is_finished() {
+                remove_empty(root);
+            }
+        });
+        remove_empty(root);
+        assert!(!root.exists());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ferrane_device::Result;
-use ferrane_device::staging::Staged;
+use ferrane_device::staging::{Staged, remove_empty};
 use ferrane_mil::{Program, print};
 
 use super::Life;
@@ -44,8 +44,8 @@ impl Drop for Life {
         if self.staging.is_none()
             && let Some(root) = self.root()
         {
-            // Removes the folder only if it is empty: another device may have programs there.
-            let _ = std::fs::remove_dir(root);
+            // Another device of this process may have programs there.
+            remove_empty(&root);
         }
     }
 }
