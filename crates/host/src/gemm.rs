@@ -70,7 +70,7 @@ pub(crate) use bytes::{ByteFinish, ByteProduct, ByteShape, ByteStore};
 pub use bytes::{MOST_DEPTH, Requantize};
 pub use coded::{CODED_BLOCK, CODED_ROWS, CodedMatrix, CodedSums, Codes, gemm_coded};
 pub use columns::{BlockColumns, PackedColumns};
-pub(crate) use dispatch::{panel_width, tile_rows};
+pub(crate) use dispatch::{panel_width, planar_rows, tile_rows};
 use drive::Product;
 pub use error::GemmError;
 pub(crate) use finish::Store;

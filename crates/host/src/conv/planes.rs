@@ -16,7 +16,7 @@ use super::last::{AXES, Last};
 use super::padded::{neighbors, strides};
 use super::shape::{Finish, Image};
 use crate::convert;
-use crate::gemm::{BLOCK, GemmError, PLANAR_STEPS, Pixels, Planar, Results, tile_rows, with_scratch};
+use crate::gemm::{BLOCK, GemmError, PLANAR_STEPS, Pixels, Planar, Results, planar_rows, with_scratch};
 use crate::pool;
 
 /// The most input channels. With more, gathered rows have long runs.
@@ -40,7 +40,8 @@ impl Planes {
         let flat = last.groups == 1 && last.input[0] == 1 && last.output[0] == 1 && last.pad[0] == 0;
         let small = last.channels <= CHANNELS && (2..=BLOCK).contains(&(last.taps.len() * last.channels));
         let step = last.steps[2];
-        if !flat || !small || last.taps.len() < 2 || last.output[2] < tile_rows() || step > PLANAR_STEPS {
+        let tile = last.panels().map(|(_, width)| planar_rows(width)).max()?;
+        if !flat || !small || last.taps.len() < 2 || last.output[2] < tile || step > PLANAR_STEPS {
             return None;
         }
         let reach = last.taps.iter().map(|(_, at)| at[2] + 1).max()?;
@@ -110,13 +111,14 @@ impl Planes {
         out: impl Fn(usize) -> Results<'a>,
     ) -> Result<(), GemmError> {
         let line = self.line(last);
-        let (count, tile, step) = (last.output[2], tile_rows(), last.steps[2]);
+        let (count, step) = (last.output[2], last.steps[2]);
         with_scratch([self.len(last, rows.len()), 0, 0], |[copy, ..]| {
             self.fill(last, image, rows.start, copy);
             for row in rows.clone() {
                 let (copy, out) = (&copy[(row - rows.start) * line..], out(row));
                 for (first, width) in last.panels() {
                     let cols = width.min(last.outputs - first);
+                    let tile = planar_rows(width);
                     let b = &weights[first * self.offsets.len()..][..width * self.offsets.len()];
                     for begin in (0..count).step_by(tile) {
                         // The last tile ends where the row does.

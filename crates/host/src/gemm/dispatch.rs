@@ -25,7 +25,7 @@ impl Strip<'_> {
 }
 
 impl Planar<'_> {
-    /// Multiplies [`tile_rows`] positions with a panel of `columns` columns, whole vectors and at
+    /// Multiplies [`planar_rows`] positions with a panel of `columns` columns, whole vectors and at
     /// most a full panel; neighboring positions see pixels at a distance of `step` elements.
     ///
     /// # Safety
@@ -35,7 +35,8 @@ impl Planar<'_> {
     /// an element for each result.
     pub(crate) unsafe fn run(&self, step: usize, columns: usize) {
         let kernels = isa::best();
-        let reach = || self.offsets.iter().max().map_or(0, |most| most + (kernels.rows - 1) * step + 1);
+        let last = (kernels.planar_rows(columns) - 1) * step;
+        let reach = || self.offsets.iter().max().map_or(0, |most| most + last + 1);
         debug_assert!(self.a.len() >= reach() && self.b.len() >= self.offsets.len() * columns);
         // SAFETY: the caller guarantees it; `best` returns kernels that this processor supports.
         unsafe { kernels.planars[step - 1][columns / kernels.lanes - 1](self) }
@@ -51,6 +52,11 @@ pub(crate) fn panel_width() -> (usize, usize) {
 /// The most rows of a tile.
 pub(crate) fn tile_rows() -> usize {
     isa::best().rows
+}
+
+/// Rows of a planar tile of so many columns, whole vectors.
+pub(crate) fn planar_rows(columns: usize) -> usize {
+    isa::best().planar_rows(columns)
 }
 
 impl Gather<'_> {

@@ -49,6 +49,8 @@ pub(super) struct Kernels {
     pub lanes: usize,
     /// The most rows of a tile (MR).
     pub rows: usize,
+    /// Rows of a [planar](super::planar) tile of one vector.
+    pub tall: usize,
     /// Columns of a tile (NR).
     pub cols: usize,
     /// `tiles[m - 1][v - 1]` computes `m` rows of `v` vectors.
@@ -63,8 +65,7 @@ pub(super) struct Kernels {
     pub fir: unsafe fn(&Fir<'_>),
     /// `strips[m - 1][v - 1]` is [`super::strip::strip`] of `m` rows and `v` vectors.
     pub strips: &'static [&'static [StripKernel]],
-    /// `planars[s - 1][v - 1]` is [`super::planar::planar`] of the most rows, `v` vectors and the
-    /// step `s`.
+    /// `planars[s - 1][v - 1]` is [`super::planar::planar`] of `v` vectors and the step `s`.
     pub planars: [&'static [PlanarKernel]; super::planar::PLANAR_STEPS],
     /// [`super::gather::gather`] of fp32.
     pub gather: GatherKernel,
@@ -131,6 +132,11 @@ impl PanelFormat {
 }
 
 impl Kernels {
+    /// Rows of a [planar](super::planar) tile of so many columns, whole vectors.
+    pub fn planar_rows(&self, columns: usize) -> usize {
+        if columns > self.lanes { self.rows } else { self.tall }
+    }
+
     /// The panels for columns of this type: fp32, or fp16 for columns that the tiles widen.
     pub fn format(&self, columns: ElementType) -> PanelFormat {
         let halves = self.halves.as_ref().filter(|_| columns == ElementType::F16);
@@ -188,8 +194,8 @@ macro_rules! kernels {
     (@row $column:ty, 3, $m:literal) => { &[tile::<$column, $m, 1>, tile::<$column, $m, 2>, tile::<$column, $m, 3>] };
     (@strips 2, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>] };
     (@strips 3, $m:literal) => { &[strip::<$m, 1>, strip::<$m, 2>, strip::<$m, 3>] };
-    (@planars 2, $s:literal) => { &[planar::<1, $s>, planar::<2, $s>] };
-    (@planars 3, $s:literal) => { &[planar::<1, $s>, planar::<2, $s>, planar::<3, $s>] };
+    (@planars 2, $s:literal) => { &[planar::<TALL, 1, $s>, planar::<ROWS, 2, $s>] };
+    (@planars 3, $s:literal) => { &[planar::<TALL, 1, $s>, planar::<ROWS, 2, $s>, planar::<ROWS, 3, $s>] };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? ) => { None };
     (@halves $simd:ty, [$($m:literal)*] x $v:tt, $(#[$features:meta])? halves) => {{
         $(#[$features])?
@@ -238,9 +244,9 @@ macro_rules! kernels {
             unsafe { $crate::gemm::strip::strip::<$simd, M, N>(job) }
         }
         $(#[$features])?
-        unsafe fn planar<const N: usize, const STEP: usize>(job: &$crate::gemm::planar::Planar<'_>) {
+        unsafe fn planar<const M: usize, const N: usize, const STEP: usize>(job: &$crate::gemm::planar::Planar<'_>) {
             // SAFETY: the caller guarantees it.
-            unsafe { $crate::gemm::planar::planar::<$simd, ROWS, N, STEP>(job) }
+            unsafe { $crate::gemm::planar::planar::<$simd, M, N, STEP>(job) }
         }
         $(#[$features])?
         unsafe fn gather<C: $crate::gemm::vector::Element>(
@@ -281,11 +287,13 @@ macro_rules! kernels {
             unsafe { $crate::gemm::winograd::tile_sums::<$simd>(job) }
         }
         const ROWS: usize = [$($m),*].len();
+        const TALL: usize = $crate::gemm::planar::tall::<$simd>(ROWS);
         /// The kernels of this set.
         pub(in crate::gemm) static KERNELS: $crate::gemm::isa::Kernels = $crate::gemm::isa::Kernels {
             name: $name,
             lanes: <$simd as $crate::gemm::vector::Simd>::LANES,
             rows: ROWS,
+            tall: TALL,
             cols: $v * <$simd as $crate::gemm::vector::Simd>::LANES,
             tiles: &[$($crate::gemm::isa::kernels!(@row f32, $v, $m)),*],
             pack,

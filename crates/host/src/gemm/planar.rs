@@ -8,7 +8,7 @@
 use super::strip::{Results, store_sums};
 use super::vector::Simd;
 
-/// One tile: [`tile_rows`](super::tile_rows) neighboring positions times one panel.
+/// One tile: [`planar_rows`](super::planar_rows) neighboring positions times one panel.
 #[derive(Clone, Copy)]
 pub(crate) struct Planar<'a> {
     /// For each step along K, the distance of its pixel from where the filter of the first position
@@ -26,6 +26,12 @@ pub(crate) struct Planar<'a> {
 
 /// The largest distance of the pixels that a tap sees from neighboring positions.
 pub(crate) const PLANAR_STEPS: usize = 2;
+
+/// Rows of a tile of one vector, if other tiles have at most so many rows: with enough registers, a
+/// divisor of the usual widths of first layers' results.
+pub(super) const fn tall<S: Simd>(rows: usize) -> usize {
+    if S::REGISTERS < 32 || rows > 14 { rows } else { 14 }
+}
 
 /// [`planar`] of one size.
 pub(super) type PlanarKernel = unsafe fn(&Planar<'_>);
