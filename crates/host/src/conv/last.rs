@@ -587,6 +587,7 @@ impl Last {
         rows: Range<usize>,
     ) {
         let (widths, lanes) = (self.output[2], panel_width().1);
+        let (width, pixel) = (self.tap_row(), strides(image.strides)[2]);
         let together = (L1 / (self.reach() * self.input[2] * lanes)).max(1) * lanes;
         let mut lists = LISTS.take();
         let Lists { segments, taps, .. } = &mut lists;
@@ -600,8 +601,10 @@ impl Last {
                     weights: weights.map_or(std::ptr::null(), |w| w.as_ptr().wrapping_add(channel)),
                     pitch: self.groups,
                     channels: together.min(self.groups - channel),
+                    width,
+                    pixel,
                     count: segment.count,
-                    step: self.steps[2] as isize * strides(image.strides)[2],
+                    step: self.steps[2] as isize * pixel,
                     out: out.at(segment.place, channel),
                 };
                 // SAFETY: the taps of a segment are inside the image, the weights have a row for
@@ -612,6 +615,18 @@ impl Last {
         LISTS.set(lists);
         // SAFETY: the results of these rows have been written.
         unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
+    }
+
+    /// Taps of a row of the filter, if each sees the neighbor of what the tap before it sees; else
+    /// 1.
+    pub(super) fn tap_row(&self) -> usize {
+        let next = |pair: &[(usize, [usize; AXES])]| {
+            let (one, [z, y, x]) = pair[0];
+            pair[1] == (one + 1, [z, y, x + 1])
+        };
+        let width = 1 + self.taps.windows(2).take_while(|pair| next(pair)).count();
+        let rows = || self.taps.chunks(width);
+        if rows().all(|row| row.len() == width && row.windows(2).all(next)) { width } else { 1 }
     }
 
     /// Calls `visit` with the index of the first channel of each pixel under the filter, in order

@@ -105,6 +105,8 @@ impl Small {
                         weights: weights.as_ptr().wrapping_add(channel),
                         pitch: last.groups,
                         channels: lanes.min(last.groups - channel),
+                        width: last.tap_row(),
+                        pixel: lanes as isize,
                         count: last.output[2],
                         step: (last.steps[2] * lanes) as isize,
                         out: out.at(0, channel),

@@ -348,12 +348,50 @@ fn results_are_finished_once() {
     }
 }
 
+/// Depthwise filters whose rows are computed for several positions at once: every width and step
+/// of these, images that are copied and images that are not, a few channels of a vector, padding
+/// that hides some taps from all positions, and filters that are not of such rows.
+#[test]
+fn depthwise_filters_give_the_sums_of_the_definition() {
+    let mut shapes = Vec::new();
+    for kernel in [2, 3, 5, 7] {
+        for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)] {
+            let pad = (kernel - 1) * dilation / 2;
+            for (channels, size) in [(16, 14), (23, 31), (37, 60)] {
+                shapes.push(flat(channels, channels, channels, size, [kernel, stride, dilation, pad]));
+            }
+        }
+    }
+    let wide = flat(19, 19, 19, 40, [5, 1, 1, 2]);
+    let row = |kernel: usize, stride: usize| ConvShape {
+        groups: 24,
+        input: vec![50],
+        output: vec![(50 - kernel) / stride + 1],
+        pad: vec![0],
+        ..line(24, 24, kernel, stride)
+    };
+    shapes.extend([
+        ConvShape { kernel: vec![1, 5], output: vec![44, 40], ..wide.clone() },
+        ConvShape { kernel: vec![5, 1], output: vec![40, 44], ..wide.clone() },
+        ConvShape { kernel: vec![3, 5], strides: vec![2, 1], output: vec![21, 40], ..wide.clone() },
+        ConvShape { input: vec![2, 40], output: vec![2, 40], ..wide },
+        row(5, 1),
+        row(3, 2),
+    ]);
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for half in [false, true] {
+            check(shape.clone(), half, true, i % 3, i as u64);
+        }
+    }
+}
+
 /// Images with few channels: every step and number of vectors, rows that end within a tile, far
 /// padding, dilation, and several copies for a task.
 #[test]
 fn images_with_few_channels_give_the_sums_of_the_definition() {
     for (i, shape) in [
         flat(3, 16, 1, 57, [3, 2, 1, 1]),
+        flat(3, 10, 1, 28, [3, 2, 1, 1]),
         flat(3, 40, 1, 80, [3, 2, 1, 1]),
         flat(1, 33, 1, 40, [5, 1, 1, 2]),
         flat(4, 64, 1, 31, [7, 1, 1, 9]),

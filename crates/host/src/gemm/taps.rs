@@ -31,6 +31,11 @@ pub(crate) struct Taps<'a> {
     /// Elements from the weights of one tap to those of the next.
     pub pitch: usize,
     pub channels: usize,
+    /// Taps of a row of the filter, if each sees the neighbor of what the tap before it sees; else
+    /// 1.
+    pub width: usize,
+    /// Elements from a pixel to its neighbor.
+    pub pixel: isize,
     /// Number of results next to each other in the row.
     pub count: usize,
     /// Elements from what a position reads to what the next one reads.
@@ -78,7 +83,7 @@ pub(super) unsafe fn padded<S: Simd, C: Element>(job: &PaddedTaps<'_>, from: *co
     for row in 0..job.rows {
         let taps = Taps { out: job.taps.out.at(row * job.taps.count, 0), ..job.taps };
         // SAFETY: the caller guarantees it.
-        unsafe { channels::<S, f32, Weighted>(&taps, copy.add(row * job.row)) };
+        unsafe { channels::<S, f32, Weighted>(&taps, copy.add(row * job.row), S::LANES as isize) };
     }
 }
 
@@ -93,9 +98,9 @@ pub(super) unsafe fn taps<S: Simd, C: Element>(job: &Taps<'_>, from: *const u8) 
     // SAFETY: the caller guarantees it.
     unsafe {
         if job.weights.is_null() {
-            channels::<S, C, Largest>(job, from.cast());
+            channels::<S, C, Largest>(job, from.cast(), job.pixel);
         } else {
-            channels::<S, C, Weighted>(job, from.cast());
+            channels::<S, C, Weighted>(job, from.cast(), job.pixel);
         }
     }
 }
@@ -151,16 +156,17 @@ impl Combine for Largest {
 }
 
 /// All results: several positions of one vector of channels, half as many of two vectors, then
-/// positions one by one with several vectors.
+/// positions one by one with several vectors. Neighboring pixels are `pixel` elements from each
+/// other.
 #[inline(always)]
-unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const C) {
+unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const C, pixel: isize) {
     let many = job.count / POSITIONS * POSITIONS;
     let whole = job.channels / S::LANES * S::LANES;
     // SAFETY: the caller guarantees it.
     unsafe {
         for channel in (0..whole).step_by(S::LANES) {
             for at in (0..many).step_by(POSITIONS) {
-                results::<S, C, F, POSITIONS, 1>(job, from, channel, S::LANES, at);
+                neighbors::<S, C, F>(job, from, pixel, channel, S::LANES, at);
             }
         }
         let mut rest = many;
@@ -188,12 +194,76 @@ unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const
         if whole < job.channels {
             let n = job.channels - whole;
             for at in (0..many).step_by(POSITIONS) {
-                results::<S, C, F, POSITIONS, 1>(job, from, whole, n, at);
+                neighbors::<S, C, F>(job, from, pixel, whole, n, at);
             }
             for at in many..job.count {
                 results::<S, C, F, 1, 1>(job, from, whole, n, at);
             }
         }
+    }
+}
+
+/// [`POSITIONS`] positions from `at` on, of one vector of channels, `n` values of it.
+///
+/// Neighboring positions see the same pixels through different taps, so those that a row of the
+/// filter sees are loaded once for all of them.
+#[inline(always)]
+unsafe fn neighbors<S: Simd, C: Element, F: Combine>(
+    job: &Taps<'_>,
+    from: *const C,
+    pixel: isize,
+    channel: usize,
+    n: usize,
+    at: usize,
+) {
+    let step = if pixel == 0 { 0 } else { job.step / pixel };
+    let pixels = from.wrapping_offset(at as isize * job.step).wrapping_add(channel);
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let results = match (job.width, step) {
+            _ if S::REGISTERS < 32 => return results::<S, C, F, POSITIONS, 1>(job, from, channel, n, at),
+            (3, 1) => by_rows::<S, C, F, 3, 1>(job, pixels, pixel, channel, n),
+            (3, 2) => by_rows::<S, C, F, 3, 2>(job, pixels, pixel, channel, n),
+            (5, 1) => by_rows::<S, C, F, 5, 1>(job, pixels, pixel, channel, n),
+            (5, 2) => by_rows::<S, C, F, 5, 2>(job, pixels, pixel, channel, n),
+            (7, 1) => by_rows::<S, C, F, 7, 1>(job, pixels, pixel, channel, n),
+            _ => return results::<S, C, F, POSITIONS, 1>(job, from, channel, n, at),
+        };
+        job.out.store::<S, POSITIONS>(at, channel, n, results);
+    }
+}
+
+/// Results of positions that are `STEP` pixels from each other, under a filter whose rows have
+/// `WIDTH` taps. `pixels` is where it begins for the first of them.
+#[inline(always)]
+unsafe fn by_rows<S: Simd, C: Element, F: Combine, const WIDTH: usize, const STEP: usize>(
+    job: &Taps<'_>,
+    pixels: *const C,
+    pixel: isize,
+    channel: usize,
+    n: usize,
+) -> [S::V; POSITIONS] {
+    /// Pixels that the positions see of a row, at most.
+    const MOST: usize = (POSITIONS - 1) * 2 + 5;
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let mut results = [S::splat(F::NONE); POSITIONS];
+        for row in job.taps.chunks_exact(WIDTH) {
+            let from = pixels.wrapping_offset(row[0].offset);
+            let weights = job.weights.wrapping_add(row[0].weights * job.pitch + channel);
+            let mut seen = [S::splat(0.0); MOST];
+            for i in 0..(POSITIONS - 1) * STEP + WIDTH {
+                let at = from.wrapping_offset(i as isize * pixel);
+                seen[i] = if n == S::LANES { C::load::<S>(at) } else { C::load_part::<S>(at, n) };
+            }
+            for tap in 0..WIDTH {
+                let weight = F::weight::<S>(weights.wrapping_add(tap * job.pitch), n);
+                for p in 0..POSITIONS {
+                    results[p] = F::with::<S>(results[p], weight, seen[p * STEP + tap]);
+                }
+            }
+        }
+        results
     }
 }
 
