@@ -11,8 +11,8 @@
 //!   block with all panels of weights.
 //! - 3 × 3 filters over larger images are transformed (`winograd`).
 //! - Images with few channels are read from copies of their rows (`planes`).
-//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a
-//!   small image (`small`).
+//! - Depthwise ones sum the pixels under the filter in place (`gemm::taps`), or in a copy of a few
+//!   channels of the image (`small`).
 //!
 //! Sums add their products in order of taps, then channels.
 
@@ -69,7 +69,7 @@ pub(super) struct Last {
     /// Rectangles of positions that see the same taps, if the filter reaches so far that positions
     /// see few of them; else none.
     pub(super) areas: Vec<Area>,
-    /// How a depthwise convolution copies its image, if that is small.
+    /// How a depthwise convolution copies its image, if it does.
     pub(super) small: Option<Small>,
     /// How rows of an image with few channels are copied.
     pub(super) planes: Option<Planes>,
@@ -285,7 +285,8 @@ impl Last {
         finish: Option<Finish<'_>>,
         parallel: bool,
     ) -> Result<(), GemmError> {
-        if let Some(small) = &self.small {
+        let threads = if parallel { pool::threads() } else { 1 };
+        if let Some(small) = self.small.as_ref().filter(|small| small.occupies(self, threads)) {
             // SAFETY: the caller guarantees it.
             return unsafe { small.run(self, image, weights, out, finish, parallel) };
         }
@@ -308,7 +309,6 @@ impl Last {
         let together = BLOCK.checked_div(depth).unwrap_or(1).clamp(1, self.groups);
         let gathers = self.groups.div_ceil(together);
         let (places, panels) = (self.places(), self.panels().count());
-        let threads = if parallel { pool::threads() } else { 1 };
         let far = self.areas.len();
         let mut areas = if far > 0 { far } else { places.div_ceil(POSITIONS) };
         let mut parts = 1;

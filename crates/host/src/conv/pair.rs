@@ -89,7 +89,7 @@ impl Last {
         by_rows
             && flat
             && second.is_depthwise()
-            && second.small.is_none()
+            && second.small.as_ref().is_none_or(|small| !small.is_tiny())
             && second.input == self.output
             && second.groups == self.outputs
             && line().saturating_mul(second.reach()) <= MOST

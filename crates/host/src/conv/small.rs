@@ -1,9 +1,10 @@
-//! Depthwise convolutions of small channels-last images.
+//! Depthwise convolutions of channels-last images that are copied, one vector of channels at a time.
 //!
-//! In a small image most positions see padding, each another part of the filter, and the pixels
-//! under the filter are far from each other, because all channels lie between them. So a task
-//! copies the image with its padding, one vector of channels at a time; then every position sees
-//! all taps, and its pixels are in the L1 cache.
+//! The pixels under a filter are far from each other, because all channels lie between them, often
+//! at a distance that maps them to a few sets of the L1 cache, and in a small image most positions
+//! see padding, each another part of the filter. In a copy with its padding the pixels are
+//! neighbors, and every position sees all taps. The copy of a tiny image stays in the L1 cache, that
+//! of a larger one in the L2 cache.
 //!
 //! Weights are finite, so the products with padding add zeros: at most the sign of a zero changes.
 
@@ -15,8 +16,15 @@ use super::shape::{Finish, Image};
 use crate::gemm::{GemmError, PaddedTaps, Results, Tap, Taps, panel_width, with_scratch};
 use crate::pool;
 
-/// Elements of a copy: it stays in the L1 cache, next to the weights.
-const COPY: usize = 6 << 10;
+/// Elements of the copy of a tiny image: it stays in the L1 cache, next to the weights.
+const TINY: usize = 6 << 10;
+
+/// Elements of a copy: it stays in the L2 cache.
+const COPY: usize = 64 << 10;
+
+/// Taps for each pixel that the filter steps over, from which on the copy of a larger image pays
+/// off.
+const TAPS: usize = 4;
 
 /// Multiply-adds of a task.
 const TASK: usize = 128 << 10;
@@ -30,10 +38,11 @@ pub(super) struct Small {
     size: [usize; 2],
     taps: Vec<Tap>,
     lanes: usize,
+    tiny: bool,
 }
 
 impl Small {
-    /// `None` if the image is not small, or not flat.
+    /// `None` if the image is too large or not flat, or a copy does not pay off.
     pub(super) fn new(last: &Last) -> Option<Small> {
         let lanes = panel_width().1;
         let reach = [0, 1, 2].map(|a: usize| {
@@ -42,7 +51,10 @@ impl Small {
         });
         let [1, high, wide] = reach else { return None };
         let flat = last.pad[0] == 0 && last.input[0] == 1;
-        if !flat || high.checked_mul(wide)?.checked_mul(lanes)? > COPY {
+        let copied = high.checked_mul(wide)?.checked_mul(lanes)?;
+        let tiny = copied <= TINY;
+        let pays = tiny || last.taps.len() >= last.steps[1].saturating_mul(last.steps[2]).saturating_mul(TAPS);
+        if !flat || !pays || copied > COPY {
             return None;
         }
         let size = [1, 2].map(|a: usize| last.input[a].min(reach[a].saturating_sub(last.pad[a])));
@@ -51,7 +63,18 @@ impl Small {
             weights,
         };
         let taps = last.taps.iter().enumerate().map(tap).collect();
-        Some(Small { extents: [high, wide], size, taps, lanes })
+        Some(Small { extents: [high, wide], size, taps, lanes, tiny })
+    }
+
+    /// True if the copies of the image stay in the L1 cache.
+    pub(super) fn is_tiny(&self) -> bool {
+        self.tiny
+    }
+
+    /// True if there are vectors of channels for all threads. Otherwise threads had better share
+    /// the rows of a larger image; the results are the same.
+    pub(super) fn occupies(&self, last: &Last, threads: usize) -> bool {
+        self.tiny || last.groups.div_ceil(self.lanes) >= threads
     }
 
     /// Computes one image.
