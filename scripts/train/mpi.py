@@ -111,8 +111,8 @@ def memory(args, root):
     print(json.dumps(result), flush=True)
 
 
-def ranks_of(launcher):
-    """The processes of ferrane below a launcher."""
+def ranks_of(launcher, command):
+    """The processes of a command below a launcher."""
     found, below = [], {launcher}
     for _ in range(4):
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
@@ -124,7 +124,8 @@ def ranks_of(launcher):
             pid = int(entry.name)
             if parent in below and pid not in below:
                 below.add(pid)
-                if name == "ferrane":
+                # The kernel keeps 15 characters of a name.
+                if name == command[:15]:
                     found.append(pid)
     return found
 
@@ -141,7 +142,7 @@ def kills(args, root):
         process = start(args, args.ranks, 1, parts, options + resume)
         if killed < args.kills:
             time.sleep(chance.uniform(0.05, 2.0))
-            ranks = ranks_of(process.pid)
+            ranks = ranks_of(process.pid, pathlib.Path(args.ferrane).name)
             if ranks and process.poll() is None:
                 os.kill(chance.choice(ranks), signal.SIGKILL)
                 killed += 1
@@ -152,7 +153,7 @@ def kills(args, root):
             sys.exit(error)
     same = digests(whole) == digests(parts) and losses(whole) == losses(parts)
     print(json.dumps({"part": "kills", "killed": killed, "resumed": resumed, "same": same}), flush=True)
-    if not same:
+    if not same or killed < args.kills:
         sys.exit(1)
 
 
