@@ -166,7 +166,10 @@ fn dry_run(
     show: &mut Show,
 ) -> Result<()> {
     let windows = options.run.windows();
-    if let Some(many) = ranks.0.iter().find(|count| !(1..=windows).contains(*count)) {
+    if ranks.0.contains(&0) {
+        return Err(Error::new("--ranks 0: a run has at least one rank"));
+    }
+    if let Some(many) = ranks.0.iter().find(|count| **count > windows) {
         return Err(Error::new(format!(
             "--ranks {many}: an update has {windows} windows, one for each rank at least; raise --accum"
         )));

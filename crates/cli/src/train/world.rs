@@ -17,7 +17,11 @@ fn launched() -> usize {
 /// for this one.
 pub fn join(work: impl FnOnce(Ranks) -> Result<()>) -> Result<()> {
     match launched() {
-        0 | 1 => work(Ranks::default()),
+        0 => Err(Error::new(format!(
+            "a run of 0 processes: {} is 0; unset it, or start the command with `mpirun -n N`",
+            SIZES.join(" or ")
+        ))),
+        1 => work(Ranks::default()),
         size => join_world(size, work),
     }
 }

@@ -37,6 +37,7 @@ fn it_predicts_an_update_on_several_ranks() {
     }
     let shown = place.run(&format!("{run} --dry-run --ranks 4 --shard-optimizer")).ok();
     assert!(shown.out.contains("4 ranks over 10gbe: "), "{}", shown.out);
+    place.run(&format!("{run} --dry-run --ranks 0")).refused(1, &["--ranks 0: a run has at least one rank"]);
     let refused = place.run(&format!("{run} --dry-run --ranks 9"));
     assert!(
         refused.err.contains("--ranks 9: an update has 8 windows, one for each rank at least; raise --accum"),

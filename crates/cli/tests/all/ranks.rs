@@ -1,8 +1,6 @@
 //! `ferrane train` as one of several processes that a launcher of MPI started.
 
-#[cfg(not(feature = "mpi"))]
-use crate::place::Outcome;
-use crate::place::{Place, TINY};
+use crate::place::{Outcome, Place, TINY};
 
 /// A build without MPI must not let several processes write the same run.
 #[cfg(not(feature = "mpi"))]
@@ -13,6 +11,15 @@ fn a_build_without_mpi_does_not_train_as_one_of_several() {
         Outcome::of(place.command(TINY).env(name, "2")).refused(1, &["one of 2", "--features mpi"]);
         assert!(!place.path("runs").exists());
         Outcome::of(place.command(TINY).env(name, "1")).ok();
+    }
+}
+
+#[test]
+fn a_world_of_no_process_is_refused() {
+    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"] {
+        let place = Place::new();
+        Outcome::of(place.command(TINY).env(name, "0")).refused(1, &["a run of 0 processes", "mpirun -n N"]);
+        assert!(!place.path("runs").exists());
     }
 }
 
