@@ -1,10 +1,11 @@
-//! Depthwise convolutions of channels-last images that are copied, one vector of channels at a time.
+//! Depthwise convolutions of channels-last images that are copied, one vector of channels at a
+//! time.
 //!
 //! The pixels under a filter are far from each other, because all channels lie between them, often
 //! at a distance that maps them to a few sets of the L1 cache, and in a small image most positions
 //! see padding, each another part of the filter. In a copy with its padding the pixels are
-//! neighbors, and every position sees all taps. The copy of a tiny image stays in the L1 cache, that
-//! of a larger one in the L2 cache.
+//! neighbors, and every position sees all taps. The copy of a tiny image stays in the L1 cache,
+//! that of a larger one in the L2 cache.
 //!
 //! Weights are finite, so the products with padding add zeros: at most the sign of a zero changes.
 
