@@ -23,8 +23,13 @@ const TALL: u16 = 28;
 const LINES: u16 = 16;
 /// Most lines of a reason why the power is unknown.
 const REASON: usize = 5;
+/// Lines that the other panels of a column need before a reason gets more than one.
+const OTHERS: u16 = 17;
 /// Widths of the columns of these lines: the name, the value, the energy, and that of a token.
 const COLUMNS: [usize; 4] = [9, 10, 11, 17];
+
+/// Width of the names of numbers.
+const NAME: usize = 14;
 
 /// The keys, with what they do and whether they need a run of this process.
 const KEYS: [(&str, &str, bool); 9] = [
@@ -43,14 +48,15 @@ impl Screen {
     /// Draws the run on the whole frame.
     pub fn draw(&mut self, view: &RunView, frame: &mut Frame<'_>) {
         let area = frame.area();
+        self.keep_place(view);
         if terminal::is_too_small(frame, &progress(view), SMALLEST) {
             return;
         }
         let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
         let [head, body, foot] = Layout::vertical(rows).areas(area);
         self.head(view, frame, head);
-        self.foot(frame, foot);
         let (wide, tall) = (area.width >= WIDE, area.height >= TALL);
+        self.foot(frame, foot, tall);
         let [upper, lower] =
             Layout::vertical([Constraint::Fill(7), Constraint::Fill(if tall { 3 } else { 0 })]).areas(body);
         if tall {
@@ -76,7 +82,8 @@ impl Screen {
             self.curves(view, frame, left, tall);
         } else {
             let lines = self.process_lines(view, left, false);
-            let rows = [Constraint::Fill(1), Constraint::Length(6), Constraint::Length(with_border(&lines))];
+            let height = if left.height < LINES { 6 } else { 7 };
+            let rows = [Constraint::Fill(1), Constraint::Length(height), Constraint::Length(with_border(&lines))];
             let [curves, numbers, process] = Layout::vertical(rows).areas(left);
             self.curves(view, frame, curves, tall);
             self.numbers(view, frame, numbers);
@@ -119,13 +126,17 @@ impl Screen {
         frame.render_widget(line, area);
     }
 
-    fn foot(&self, frame: &mut Frame<'_>, area: Rect) {
+    /// The keys of what is shown: a screen that is not tall has neither the log nor the samples.
+    fn foot(&self, frame: &mut Frame<'_>, area: Rect, tall: bool) {
+        let run = if self.controls { "  p pause  c checkpoint  s sample" } else { "" };
+        let lists = match (self.controls, tall) {
+            (true, true) => "  up/down log",
+            (false, true) => "  up/down log  [ ] samples",
+            (_, false) => "",
+        };
         let keys = match &self.answer {
             Some(answer) => Line::from(format!(" {answer}")).yellow(),
-            None if self.controls => {
-                Line::from(" q quit  p pause  c checkpoint  s sample  + - zoom  up/down log  ? keys").dim()
-            }
-            None => Line::from(" q quit  + - zoom  up/down log  [ ] samples  ? keys").dim(),
+            None => Line::from(format!(" q quit{run}  + - zoom{lists}  ? keys")).dim(),
         };
         frame.render_widget(keys, area);
     }
@@ -140,7 +151,10 @@ impl Screen {
         };
         let training = Curve { name: "training", color: Color::Cyan, series: &view.loss, unit: 1.0 };
         let validation = Curve { name: "validation", color: Color::Yellow, series: &view.validation, unit: 1.0 };
-        curves::draw(frame, loss, title.into(), &[training, validation], first, last);
+        // A small chart has no legend.
+        let names = [&training, &validation].map(|curve| Span::raw(format!("{} ", curve.name)).fg(curve.color));
+        let title = Line::from_iter([Span::raw(title)].into_iter().chain(names));
+        curves::draw(frame, loss, title, &[training, validation], first, last);
         if !tall {
             return;
         }
@@ -153,27 +167,40 @@ impl Screen {
     }
 
     fn numbers(&self, view: &RunView, frame: &mut Frame<'_>, area: Rect) {
+        let rows = area.height.saturating_sub(2);
+        let room = usize::from(area.width.saturating_sub(2)).saturating_sub(NAME);
         let mut lines: Vec<Line<'_>> = Vec::new();
         let mut row = |name: &'static str, value: String| {
-            lines.push(Line::from(vec![Span::raw(format!("{name:<14}")).dim(), Span::raw(value)]));
+            lines.push(Line::from(vec![Span::raw(format!("{name:<NAME$}")).dim(), Span::raw(value)]));
         };
         if let Some(record) = view.last() {
             let loss = record.loss.map_or("not finite".into(), |loss| format!("{loss:.4}"));
-            row("loss", view.mean_loss().map_or(loss.clone(), |mean| format!("{loss}, mean of the last {mean:.4}")));
+            row("loss", view.mean_loss().map_or(loss.clone(), |mean| format!("{loss}, mean {mean:.4}")));
             if let (Some((_, last)), Some((step, best))) = (view.validation.last(), view.best_validation()) {
-                row("validation", format!("{last:.4}, best {best:.4} after update {step}"));
+                row(
+                    "validation",
+                    fitting(format!("{last:.4}, best {best:.4}"), &format!(" after update {step}"), room),
+                );
             }
             let tokens = record.tokens as f64;
             row("tokens", format!("{}, {} a second", count(tokens), count(record.tokens_per_second)));
             if let Some((_, gflops)) = view.gflops.last() {
-                let share = self.peak.as_ref().map_or(String::new(), |(name, peak)| {
-                    format!(", {:.1} % of the peak of {name}, {}", 100.0 * gflops / peak, number(*peak))
-                });
-                row("GFLOP/s", format!("{}{share}", number(gflops)));
+                let now = number(gflops);
+                row(
+                    "GFLOP/s",
+                    self.peak.as_ref().map_or(now.clone(), |(name, peak)| {
+                        let share = format!("{now}, {:.1} % of {name}", 100.0 * gflops / peak);
+                        fitting(share, &format!(", whose peak is {}", number(*peak)), room)
+                    }),
+                );
             }
             let norm = record.grad_norm.map_or("not finite".into(), number);
-            row("gradient norm", norm);
-            row("learning rate", format!("{:.2e}", record.lr));
+            if rows < 7 {
+                row("gradient norm", format!("{norm}, learning rate {:.2e}", record.lr));
+            } else {
+                row("gradient norm", norm);
+                row("learning rate", format!("{:.2e}", record.lr));
+            }
             row("loss scale", number(record.loss_scale));
             row("skipped", format!("{} updates", view.skipped()));
         } else {
@@ -190,13 +217,20 @@ impl Screen {
         };
         let mut parts: Vec<_> = parts.into_iter().filter(|(_, ms)| *ms > 0.0).collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let mut lines = vec![Line::from(format!("{:<30}{:>9} ms", "whole update", number(update))).bold()];
-        let room = usize::from(area.width.saturating_sub(2 + 49));
+        // The name, 12 columns of time, 7 of the share, and a bar.
+        let width = usize::from(area.width.saturating_sub(2));
+        let column = width.saturating_sub(19).clamp(14, 30);
+        let named = |name: &str| match name.chars().count() > column {
+            true => name.chars().take(column - 1).chain(['…']).collect(),
+            false => format!("{name:<column$}"),
+        };
+        let mut lines = vec![Line::from(format!("{}{:>9} ms", named("whole update"), number(update))).bold()];
+        let room = width.saturating_sub(column + 19);
         for (name, ms) in parts {
             let share = (ms / update.max(1e-9)).min(9.99);
             let bar = "█".repeat(((share.min(1.0) * room as f64).round() as usize).min(room));
             lines.push(Line::from(vec![
-                Span::raw(format!("{name:<30}{:>9} ms{:>4.0} % ", number(ms), 100.0 * share)),
+                Span::raw(format!("{}{:>9} ms{:>4.0} % ", named(name), number(ms), 100.0 * share)),
                 Span::raw(bar).cyan(),
             ]));
         }
@@ -239,9 +273,11 @@ impl Screen {
         if last.power.is_empty() {
             let why = view.why_no_power().unwrap_or_else(|| "no record has readings yet".into());
             let reason = wrapped(&format!("unknown: {why}"), width.saturating_sub(COLUMNS[0] + 1));
-            let cut = reason.len() > REASON;
-            for (at, mut text) in reason.into_iter().take(REASON).enumerate() {
-                if cut && at + 1 == REASON {
+            let room = usize::from(area.height.saturating_sub(OTHERS + 2)).saturating_sub(lines.len());
+            let most = room.clamp(1, REASON);
+            let cut = reason.len() > most;
+            for (at, mut text) in reason.into_iter().take(most).enumerate() {
+                if cut && at + 1 == most {
                     text.push('…');
                 }
                 let name = if at == 0 { "power" } else { "" };
@@ -296,6 +332,14 @@ impl Screen {
         let keys: Vec<_> = keys.map(|(key, what, _)| (*key, *what)).collect();
         terminal::list_of_keys(frame, area, &keys);
     }
+}
+
+/// A text, with what it may lack if it does not fit.
+fn fitting(mut text: String, more: &str, room: usize) -> String {
+    if text.chars().count() + more.chars().count() <= room {
+        text += more;
+    }
+    text
 }
 
 fn label(name: &str) -> Span<'static> {

@@ -64,6 +64,8 @@ pub struct Screen {
     pub scroll: usize,
     /// The number of texts before the one that is shown, from the last.
     pub sample: usize,
+    /// Lines of the log and texts that there had been when these were last counted.
+    counted: (u64, u64),
     /// Whether the list of keys is shown.
     pub help: bool,
     /// The answer to the last key, until the next one.
@@ -82,6 +84,7 @@ impl Screen {
             zoom: 0,
             scroll: 0,
             sample: 0,
+            counted: (0, 0),
             help: false,
             answer: None,
         }
@@ -102,6 +105,7 @@ impl Screen {
     /// Handles a key, and returns what it requests.
     pub fn key(&mut self, key: KeyEvent, view: &RunView) -> Option<KeyRequest> {
         self.answer = None;
+        self.keep_place(view);
         if std::mem::take(&mut self.help) {
             return None;
         }
@@ -128,6 +132,22 @@ impl Screen {
             _ => {}
         }
         None
+    }
+
+    /// Keeps the lines of a log that is scrolled up, and a text that is not the last one, although
+    /// others follow.
+    pub fn keep_place(&mut self, view: &RunView) {
+        let now = (view.lines_ever(), view.samples_ever());
+        let (lines, samples) = self.counted;
+        let new = |now: u64, before: u64| usize::try_from(now.saturating_sub(before)).unwrap_or(usize::MAX);
+        if self.scroll > 0 {
+            self.scroll = self.scroll.saturating_add(new(now.0, lines)).min(view.lines().len().saturating_sub(1));
+        }
+        if self.sample > 0 {
+            let last = view.samples().len().saturating_sub(1);
+            self.sample = self.sample.saturating_add(new(now.1, samples)).min(last);
+        }
+        self.counted = now;
     }
 
     fn scroll_by(&mut self, lines: usize, view: &RunView) {

@@ -87,6 +87,8 @@ impl RunView {
         let mut rows = Vec::new();
         let mut add = |name: &str, value: Option<String>| rows.extend(value.map(|value| (name.to_string(), value)));
         let last = self.last();
+        let (here, ever) = (self.samples().len() as u64, self.samples_ever());
+        add("samples", (ever > here).then(|| format!("{ever}, of which the last {here} are on this page")));
         add("updates", Some(self.records().to_string()));
         add("skipped updates", Some(self.skipped().to_string()).filter(|count| count != "0"));
         add("lines that are no records", Some(self.bad_lines().to_string()).filter(|count| count != "0"));

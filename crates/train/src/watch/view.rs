@@ -79,6 +79,8 @@ pub struct RunView {
     recent: VecDeque<(Option<f64>, f64, PartTimes)>,
     log: VecDeque<LogLine>,
     samples: VecDeque<(u64, String)>,
+    lines_ever: u64,
+    samples_ever: u64,
 }
 
 /// `text` without control characters, except for line breaks, and not longer than it may be.
@@ -189,6 +191,7 @@ impl RunView {
         if self.samples.back().is_some_and(|(_, last)| *last == text) {
             return;
         }
+        self.samples_ever += 1;
         self.samples.push_back((step, text));
         if self.samples.len() > SAMPLES {
             self.samples.pop_front();
@@ -198,6 +201,7 @@ impl RunView {
 
     /// Adds a line to the log, with spaces for line breaks.
     pub fn log(&mut self, step: u64, kind: LogKind, text: &str) {
+        self.lines_ever += 1;
         self.log.push_back(LogLine { step, kind, text: clean(text).replace('\n', " ") });
         if self.log.len() > LINES {
             self.log.pop_front();
@@ -305,6 +309,16 @@ impl RunView {
     /// The texts of the model with their steps, the oldest first.
     pub fn samples(&self) -> impl ExactSizeIterator<Item = &(u64, String)> {
         self.samples.iter()
+    }
+
+    /// Number of lines that the log has had, with those that [`RunView::lines`] has no more.
+    pub fn lines_ever(&self) -> u64 {
+        self.lines_ever
+    }
+
+    /// Number of texts that there were, with those that [`RunView::samples`] has no more.
+    pub fn samples_ever(&self) -> u64 {
+        self.samples_ever
     }
 }
 
