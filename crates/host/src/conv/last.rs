@@ -57,6 +57,9 @@ pub(super) struct Last {
     /// The taps that can see the input: their index in the filter, and their distance from where
     /// the filter begins.
     pub(super) taps: Vec<(usize, [usize; AXES])>,
+    /// Taps of a row of the filter, if each sees the neighbor of what the tap before it sees; else
+    /// 1.
+    pub(super) tap_row: usize,
     /// Input channels of a group.
     pub(super) channels: usize,
     /// Output channels of a group.
@@ -117,6 +120,7 @@ impl Last {
             output,
             steps,
             pad,
+            tap_row: tap_row(&taps),
             taps,
             channels,
             outputs,
@@ -587,7 +591,7 @@ impl Last {
         rows: Range<usize>,
     ) {
         let (widths, lanes) = (self.output[2], panel_width().1);
-        let (width, pixel) = (self.tap_row(), strides(image.strides)[2]);
+        let (width, pixel) = (self.tap_row, strides(image.strides)[2]);
         let together = (L1 / (self.reach() * self.input[2] * lanes)).max(1) * lanes;
         let mut lists = LISTS.take();
         let Lists { segments, taps, .. } = &mut lists;
@@ -615,18 +619,6 @@ impl Last {
         LISTS.set(lists);
         // SAFETY: the results of these rows have been written.
         unsafe { self.finish(out, finish, rows.start * widths..rows.end * widths) };
-    }
-
-    /// Taps of a row of the filter, if each sees the neighbor of what the tap before it sees; else
-    /// 1.
-    pub(super) fn tap_row(&self) -> usize {
-        let next = |pair: &[(usize, [usize; AXES])]| {
-            let (one, [z, y, x]) = pair[0];
-            pair[1] == (one + 1, [z, y, x + 1])
-        };
-        let width = 1 + self.taps.windows(2).take_while(|pair| next(pair)).count();
-        let rows = || self.taps.chunks(width);
-        if rows().all(|row| row.len() == width && row.windows(2).all(next)) { width } else { 1 }
     }
 
     /// Calls `visit` with the index of the first channel of each pixel under the filter, in order
@@ -677,6 +669,17 @@ impl Last {
             at += count;
         }
     }
+}
+
+/// [`Last::tap_row`].
+fn tap_row(taps: &[(usize, [usize; AXES])]) -> usize {
+    let next = |pair: &[(usize, [usize; AXES])]| {
+        let (one, [z, y, x]) = pair[0];
+        pair[1] == (one + 1, [z, y, x + 1])
+    };
+    let width = 1 + taps.windows(2).take_while(|pair| next(pair)).count();
+    let whole = taps.chunks(width).all(|row| row.len() == width && row.windows(2).all(next));
+    if whole { width } else { 1 }
 }
 
 /// Adds blocks of about the same length.

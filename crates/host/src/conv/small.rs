@@ -129,7 +129,7 @@ impl Small {
                         weights: weights.as_ptr().wrapping_add(channel),
                         pitch: last.groups,
                         channels: lanes.min(last.groups - channel),
-                        width: last.tap_row(),
+                        width: last.tap_row,
                         pixel: lanes as isize,
                         count: last.output[2],
                         step: (last.steps[2] * lanes) as isize,

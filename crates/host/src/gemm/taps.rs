@@ -156,8 +156,8 @@ impl Combine for Largest {
 }
 
 /// All results: several positions of one vector of channels, half as many of two vectors, then
-/// positions one by one with several vectors. Neighboring pixels are `pixel` elements from each
-/// other.
+/// positions one by one with several vectors. `pixel` is that of the job, a constant of the
+/// instruction set where the pixels were copied, so that addresses need no arithmetic.
 #[inline(always)]
 unsafe fn channels<S: Simd, C: Element, F: Combine>(job: &Taps<'_>, from: *const C, pixel: isize) {
     let many = job.count / POSITIONS * POSITIONS;
@@ -217,11 +217,12 @@ unsafe fn neighbors<S: Simd, C: Element, F: Combine>(
     at: usize,
 ) {
     let step = if pixel == 0 { 0 } else { job.step / pixel };
+    // With fewer registers the pixels of a row would be stored and loaded again.
+    let width = if S::REGISTERS < 32 { 1 } else { job.width };
     let pixels = from.wrapping_offset(at as isize * job.step).wrapping_add(channel);
     // SAFETY: the caller guarantees it.
     unsafe {
-        let results = match (job.width, step) {
-            _ if S::REGISTERS < 32 => return results::<S, C, F, POSITIONS, 1>(job, from, channel, n, at),
+        let results = match (width, step) {
             (3, 1) => by_rows::<S, C, F, 3, 1>(job, pixels, pixel, channel, n),
             (3, 2) => by_rows::<S, C, F, 3, 2>(job, pixels, pixel, channel, n),
             (5, 1) => by_rows::<S, C, F, 5, 1>(job, pixels, pixel, channel, n),
