@@ -172,6 +172,11 @@ mod tests {
         let row = |name: &str, value: &str| (name.to_string(), value.to_string());
         assert_eq!(facts[1].rows, [row("checkpoint", "step-000030"), row("accum", "4"), row("out", "run")]);
         assert!(facts[0].rows.contains(&row("tokens", "480")), "{:?}", facts[0]);
+        // A page has the last samples, and says how many there were.
+        let mut view = RunView::new();
+        (1..=60).for_each(|step| view.sample(step, &format!("text {step}")));
+        let facts = view.facts();
+        assert!(facts.contains(&row("samples", "60, of which the last 50 are on this page")), "{facts:?}");
     }
 
     #[test]
