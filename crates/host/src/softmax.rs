@@ -1,15 +1,16 @@
-//! The gradient of a softmax, row by row: `p · (d - Σ p · d)` for probabilities `p` and the
-//! gradients `d` that arrive at them.
+//! The exponentials of a softmax, and its gradient, row by row.
 //!
-//! As single operations that is five passes over memory, each of which rounds to fp16. Here it is
-//! two: one for the sum, one for the results.
+//! The gradient is `p · (d - Σ p · d)` for probabilities `p` and the gradients `d` that arrive at
+//! them. As single operations that is five passes over memory, each of which rounds to fp16. Here
+//! it is two: one for the sum, one for the results.
 //!
-//! Invariant: each value equals that of the single operations in fp32, each rounded to fp16 by
-//! [`convert::round_f16`], bit for bit on every processor.
+//! Invariant: each value has the same bits on every processor. Exponentials are those of
+//! [`simd::exp`]; a value of the gradient equals that of the single operations in fp32, each rounded
+//! to fp16 by [`convert::round_f16`].
 
 use half::f16;
 
-use crate::{convert, rounded};
+use crate::{convert, rounded, simd, vectorize};
 
 /// Lanes of a sum.
 pub const LANES: usize = 16;
@@ -54,6 +55,46 @@ macro_rules! typed {
             (RowValues::F32(a), RowValues::F32(b)) => $function(a, b $(, $argument)*),
         }
     };
+}
+
+/// Replaces each value `v` by e^(v - max). Returns their partial sums: lane `i` adds the results
+/// `i`, `i + 16` and so on.
+pub fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
+    let (blocks, rest) = row.as_chunks_mut::<LANES>();
+    #[cfg(target_arch = "x86_64")]
+    let mut lanes = if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has AVX-512F.
+        unsafe { x86::exponential_blocks(blocks, max) }
+    } else {
+        exponential_blocks(blocks, max)
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let mut lanes = exponential_blocks(blocks, max);
+    let mut last = [0.0f32; LANES];
+    vectorize!({
+        let most = max;
+        for (lane, v) in last.iter_mut().zip(rest) {
+            *v = simd::exp(*v - most);
+            *lane = *v;
+        }
+    });
+    lanes.iter_mut().zip(last).for_each(|(lane, v)| *lane += v);
+    lanes
+}
+
+fn exponential_blocks(blocks: &mut [[f32; LANES]], max: f32) -> [f32; LANES] {
+    vectorize!({
+        // A copy, because the vector code has a reference, which could be one to the sums.
+        let most = max;
+        let mut lanes = [0.0f32; LANES];
+        for block in blocks {
+            for i in 0..LANES {
+                block[i] = simd::exp(block[i] - most);
+                lanes[i] += block[i];
+            }
+        }
+        lanes
+    })
 }
 
 /// The partial sums of `round(probs · grads)`: lane `i` adds the products `i`, `i + 16` and so on.
@@ -117,6 +158,7 @@ mod x86 {
 
     use super::LANES;
     use crate::rounded::round;
+    use crate::simd::{EXP, LN_2, ROUND, VANISHES};
 
     /// A number that vectors of fp32 are loaded from.
     pub trait Number: Copy {
@@ -152,6 +194,40 @@ mod x86 {
 
     fn round_one(v: f32) -> f32 {
         f16::from_f32(v).to_f32()
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub fn exponential_blocks(blocks: &mut [[f32; LANES]], max: f32) -> [f32; LANES] {
+        let (most, mut sums) = (_mm512_set1_ps(max), _mm512_setzero_ps());
+        for block in blocks {
+            // SAFETY: the array has 16 elements (64 bytes).
+            unsafe {
+                let value = exp(_mm512_sub_ps(_mm512_loadu_ps(block.as_ptr()), most));
+                _mm512_storeu_ps(block.as_mut_ptr(), value);
+                sums = _mm512_add_ps(sums, value);
+            }
+        }
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the array has 16 elements (64 bytes).
+        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sums) };
+        lanes
+    }
+
+    /// [`crate::simd::exp`]. One instruction multiplies with a power of two and rounds once, also
+    /// to a subnormal number.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn exp(x: __m512) -> __m512 {
+        // If one of two operands is NaN, the instruction returns the second.
+        let x = _mm512_min_ps(_mm512_set1_ps(89.0), x);
+        let remains = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(VANISHES));
+        let x = _mm512_maskz_mov_ps(remains, x);
+        let shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E), _mm512_set1_ps(ROUND));
+        let n = _mm512_sub_ps(shifted, _mm512_set1_ps(ROUND));
+        let r = LN_2.iter().fold(x, |r, part| _mm512_fmadd_ps(n, _mm512_set1_ps(-part), r));
+        let p = EXP[1..].iter().fold(_mm512_set1_ps(EXP[0]), |p, c| _mm512_fmadd_ps(p, r, _mm512_set1_ps(*c)));
+        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0));
+        _mm512_maskz_scalef_ps(remains, y, n)
     }
 
     #[target_feature(enable = "avx512f")]
@@ -210,6 +286,30 @@ mod tests {
         };
         let special = [0.0, -0.0, 300.0, 6e-8];
         (0..n).map(|i| f16::from_f32(if i % 7 == 0 { special[i / 7 % 4] } else { next() })).collect()
+    }
+
+    #[test]
+    fn exponentials_are_those_of_the_plain_function() {
+        // Bits of all magnitudes and both signs, NaN and infinity included.
+        let all: Vec<f32> = (0..=u32::MAX).step_by(4_099).map(f32::from_bits).collect();
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        for (values, max) in all.chunks(300).flat_map(|values| [(values, 0.0), (values, 1.75)]) {
+            let values = &values[..values.len() - values.len() % 7];
+            let mut found = values.to_vec();
+            let lanes = exponential_lanes(&mut found, max);
+            let want: Vec<f32> = values.iter().map(|v| simd::exp(v - max)).collect();
+            let is_same = |(f, w): (&f32, &f32)| f.to_bits() == w.to_bits() || (f.is_nan() && w.is_nan());
+            assert!(found.iter().zip(&want).all(is_same), "{values:?} {max}");
+            let mut sums = [0.0f32; LANES];
+            for block in want.chunks(LANES) {
+                sums.iter_mut().zip(block).for_each(|(sum, v)| *sum += v);
+            }
+            if lanes.iter().all(|lane| !lane.is_nan()) {
+                assert_eq!(bits(&lanes), bits(&sums));
+            } else {
+                assert!(lanes.iter().zip(&sums).all(|(lane, sum)| lane.is_nan() == sum.is_nan()));
+            }
+        }
     }
 
     #[test]

@@ -383,11 +383,11 @@ impl Tile<'_, '_, '_> {
                         let mask = &mask[first + r * masked.mask.row..][..self.cols];
                         let from = &s[at + r * from.row..][..self.cols];
                         let most = rounded::scale_add(row, from, masked.scale, mask);
-                        *lanes = rows::exponential_lanes(row, most);
+                        *lanes = softmax::exponential_lanes(row, most);
                     }
                     _ => {
                         rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                        *lanes = rows::exponential_lanes(row, rows::maximum(row));
+                        *lanes = softmax::exponential_lanes(row, rows::maximum(row));
                     }
                 }
             }

@@ -5,7 +5,8 @@
 //! (`strip`), row after row. Under `exact` they accumulate in fp64.
 
 use ferrane_device::Result;
-use ferrane_host::{convert, f16, rounded, simd, vectorize};
+use ferrane_host::softmax::exponential_lanes;
+use ferrane_host::{convert, f16, rounded, vectorize};
 
 use crate::ir::{Nest, Norm, NormForm, Reduce, Reduction};
 
@@ -159,31 +160,6 @@ pub(crate) fn sums_of_lanes<const ROWS: usize>(lanes: &[[f32; LANES]; ROWS]) -> 
         }
     }
     sums
-}
-
-/// e^(v - max) in place, and the lanes of their sum.
-pub(crate) fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
-    vectorize!({
-        // A copy, because the vector code has a reference, which could be one to the sums.
-        let most = max;
-        let mut lanes = [0.0f32; LANES];
-        let (blocks, rest) = row.as_chunks_mut::<LANES>();
-        for block in blocks {
-            for i in 0..LANES {
-                block[i] = simd::exp(block[i] - most);
-                lanes[i] += block[i];
-            }
-        }
-        let mut last = [0.0f32; LANES];
-        for (lane, v) in last.iter_mut().zip(rest) {
-            *v = simd::exp(*v - most);
-            *lane = *v;
-        }
-        for i in 0..LANES {
-            lanes[i] += last[i];
-        }
-        lanes
-    })
 }
 
 pub(crate) fn scale_row(row: &mut [f32], scale: f32, round: bool) {

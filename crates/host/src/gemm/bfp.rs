@@ -40,9 +40,11 @@ const LARGEST: f32 = 32767.0;
 const LEAST: f32 = 1e-18;
 /// The most lines of a vector.
 const MOST_LANES: usize = 16;
-/// Rows of the tallest tile, and one less.
+/// Rows of the tallest tile.
 const HEIGHT: usize = 6;
-const SHORTER: usize = HEIGHT - 1;
+/// Lines of a narrow panel that are copied together: at least those of the tallest tile, at most
+/// twice those of any tile but the last.
+const COPIED: usize = 8;
 /// The most lines of narrow panels that are packed together, whole vectors.
 const TOGETHER: usize = 3 * MOST_LANES;
 /// Pairs of steps of a block, and the units.
@@ -75,7 +77,7 @@ pub(super) trait BlockSimd: Simd {
     /// A bit for each lane: whether `a < b`, which no NaN is.
     unsafe fn less(a: Self::V, b: Self::V) -> u32;
     /// Transposes [`BLOCK`] steps of `LANES` lines of neighboring elements.
-    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]);
+    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut Steps<f16>);
 }
 
 /// Packs lines of fp16 or fp32.
@@ -113,7 +115,7 @@ const fn bytes(elements: usize) -> usize {
 /// As [`pack`].
 #[inline(always)]
 unsafe fn wide<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
-    let mut counts = [0; 3];
+    let (mut counts, mut steps) = ([0; 3], [[T::default(); MOST_LANES]; BLOCK]);
     for q in 0..job.lines.div_ceil(job.width) {
         let (lines, pitch) = panel_lines(job, q);
         let panel = job.to.wrapping_add(bytes(q * job.width * job.depth));
@@ -123,7 +125,8 @@ unsafe fn wide<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
                 let count = S::LANES.min(lines - i);
                 // SAFETY: the lines and steps are inside the factor, and the panel has room for the
                 // block: the lines of its steps are whole vectors.
-                let found = unsafe { pack_block::<S, T>(job, (q * job.width + i, count), p, to, (i, pitch)) };
+                let found =
+                    unsafe { pack_block::<S, T>(job, (q * job.width + i, count), p, &mut steps, to, (i, pitch)) };
                 add(&mut counts, found, count);
             }
         }
@@ -137,40 +140,61 @@ unsafe fn wide<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
 /// As [`pack`].
 #[inline(always)]
 unsafe fn narrow<S: BlockSimd, T: BlockElement>(job: &Pack) -> [usize; 3] {
-    let mut counts = [0; 3];
+    let (mut counts, mut steps) = ([0; 3], [[T::default(); MOST_LANES]; BLOCK]);
     let together = TOGETHER / job.width * job.width;
+    // The pairs of steps, and the units.
+    let mut block = [[0i32; TOGETHER]; ROWS];
+    let block = block.as_flattened_mut();
     for first in (0..job.lines).step_by(together) {
         let lines = together.min(job.lines - first);
         for p in (0..job.depth).step_by(BLOCK) {
-            // The pairs of steps, and the units.
-            let mut block = [[0i32; TOGETHER]; ROWS];
             for i in (0..lines).step_by(S::LANES) {
-                let (count, to) = (S::LANES.min(lines - i), block.as_flattened_mut().as_mut_ptr());
+                let (count, to) = (S::LANES.min(lines - i), block.as_mut_ptr());
                 // SAFETY: the lines and steps are inside the factor, and the block has room for
                 // whole vectors of lines.
-                let found = unsafe { pack_block::<S, T>(job, (first + i, count), p, to, (i, TOGETHER)) };
+                let found = unsafe { pack_block::<S, T>(job, (first + i, count), p, &mut steps, to, (i, TOGETHER)) };
                 add(&mut counts, found, count);
             }
             for at in (0..lines).step_by(job.width) {
                 let q = (first + at) / job.width;
                 let (count, pitch) = panel_lines(job, q);
                 let to = job.to.wrapping_add(bytes(q * job.width * job.depth + p * pitch)).cast::<i32>();
-                for (row, from) in block.iter().enumerate() {
-                    let (from, to) = (&from[at..at + count], to.wrapping_add(row * pitch));
-                    // SAFETY: the panel has room for the block. Full tiles have one of two heights
-                    // (`drive::height`), sizes that are compile-time constants here.
-                    unsafe {
-                        match count {
-                            HEIGHT => to.copy_from_nonoverlapping(from.as_ptr(), HEIGHT),
-                            SHORTER => to.copy_from_nonoverlapping(from.as_ptr(), SHORTER),
-                            _ => to.copy_from_nonoverlapping(from.as_ptr(), count),
-                        }
-                    }
-                }
+                // SAFETY: the block has these lines, and the panel has room for it.
+                unsafe { copy_lines(&block[at..], to, count, pitch) };
             }
         }
     }
     counts
+}
+
+/// Copies `count` lines of a block of [`TOGETHER`] lines into a panel of `pitch` lines.
+///
+/// Copies of a few bytes whose number is known only at run time are function calls. Lines of a tile
+/// are therefore copied as a whole [`COPIED`] lines: what is too much of a row is overwritten by
+/// the next one, and the last row is copied in two parts that overlap.
+///
+/// # Safety
+/// The panel has room for the block.
+#[inline(always)]
+unsafe fn copy_lines(block: &[i32], to: *mut i32, count: usize, pitch: usize) {
+    let row = |row: usize| (block[row * TOGETHER..].as_ptr(), to.wrapping_add(row * pitch));
+    // SAFETY: a row and the next one have more than `COPIED` elements; the caller guarantees the
+    // rest.
+    unsafe {
+        if count == pitch && (COPIED / 2..=COPIED).contains(&count) {
+            for (from, to) in (0..ROWS - 1).map(row) {
+                to.copy_from_nonoverlapping(from, COPIED);
+            }
+            let (from, to) = row(ROWS - 1);
+            for at in [0, count - COPIED / 2] {
+                to.wrapping_add(at).copy_from_nonoverlapping(from.wrapping_add(at), COPIED / 2);
+            }
+        } else {
+            for (from, to) in (0..ROWS).map(row) {
+                to.copy_from_nonoverlapping(from, count);
+            }
+        }
+    }
 }
 
 /// Adds the lines of a block in which something was found.
@@ -187,12 +211,12 @@ trait BlockElement: Element + Default {
     ///
     /// # Safety
     /// As of [`Simd`].
-    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const Self, to: &mut [[Self; MOST_LANES]; BLOCK]);
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const Self, to: &mut Steps<Self>);
 }
 
 impl BlockElement for f16 {
     #[inline(always)]
-    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]) {
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f16, to: &mut Steps<f16>) {
         // SAFETY: the caller guarantees it.
         unsafe { S::transpose_halves(line, to) }
     }
@@ -200,7 +224,7 @@ impl BlockElement for f16 {
 
 impl BlockElement for f32 {
     #[inline(always)]
-    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f32, to: &mut [[f32; MOST_LANES]; BLOCK]) {
+    unsafe fn transpose<S: BlockSimd>(line: impl Fn(usize) -> *const f32, to: &mut Steps<f32>) {
         for (i, steps) in to.chunks_exact_mut(S::LANES).enumerate() {
             // SAFETY: the caller guarantees the elements.
             unsafe {
@@ -213,7 +237,10 @@ impl BlockElement for f32 {
     }
 }
 
-/// Packs a block of up to a vector of lines.
+/// A block of lines whose elements of a step are contiguous.
+type Steps<T> = [[T; MOST_LANES]; BLOCK];
+
+/// Packs a block of up to a vector of lines. `steps` is scratch memory.
 ///
 /// # Safety
 /// As [`fixed`]; the lines and steps are inside the factor, whose elements have this type.
@@ -222,6 +249,7 @@ unsafe fn pack_block<S: BlockSimd, T: BlockElement>(
     job: &Pack,
     (line, count): (usize, usize),
     p: usize,
+    steps: &mut Steps<T>,
     to: *mut i32,
     place: (usize, usize),
 ) -> [u32; 3] {
@@ -235,8 +263,7 @@ unsafe fn pack_block<S: BlockSimd, T: BlockElement>(
                 false => fixed::<S>(|s| T::load_part::<S>(at(s), count), to, place),
             };
         }
-        let mut steps = [[T::default(); MOST_LANES]; BLOCK];
-        turned::<S, T>(job, (line, count), p, &mut steps);
+        turned::<S, T>(job, (line, count), p, steps);
         fixed::<S>(|s| T::load::<S>(steps[s].as_ptr()), to, place)
     }
 }
@@ -251,7 +278,7 @@ unsafe fn turned<S: BlockSimd, T: BlockElement>(
     job: &Pack,
     (line, count): (usize, usize),
     p: usize,
-    steps: &mut [[T; MOST_LANES]; BLOCK],
+    steps: &mut Steps<T>,
 ) {
     let from = |r: usize, s: usize| source::<T>(job, line + r.min(count - 1), p + s);
     // SAFETY: the caller guarantees these elements.
@@ -283,10 +310,12 @@ unsafe fn fixed<S: BlockSimd>(load: impl Fn(usize) -> S::V, to: *mut i32, (i, pi
     // SAFETY: the caller guarantees it.
     unsafe {
         let (mut squares, mut largest) = ([S::splat(0.0); 4], [S::splat(0.0); 4]);
-        for s in 0..BLOCK {
-            let x = load(s);
-            squares[s % 4] = S::fma(x, x, squares[s % 4]);
-            largest[s % 4] = S::larger_magnitude(x, largest[s % 4]);
+        for first in (0..BLOCK).step_by(4) {
+            for i in 0..4 {
+                let x = load(first + i);
+                squares[i] = S::fma(x, x, squares[i]);
+                largest[i] = S::larger_magnitude(x, largest[i]);
+            }
         }
         let squares = S::add(S::add(squares[0], squares[1]), S::add(squares[2], squares[3]));
         let largest = [1, 2, 3].into_iter().fold(largest[0], |all, s| S::larger_magnitude(largest[s], all));

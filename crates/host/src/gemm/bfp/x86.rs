@@ -10,7 +10,7 @@ use super::super::isa::PanelFormat;
 use super::super::pack::Pack;
 use super::super::tile::{PanelBlock, Spot};
 use super::super::vector::{Avx2, Avx512, Simd};
-use super::{BLOCK, BYTES, BlockSimd, HEIGHT, MOST_LANES};
+use super::{BLOCK, BYTES, BlockSimd, HEIGHT, MOST_LANES, Steps};
 
 impl BlockSimd for Avx2 {
     type Integers = __m256i;
@@ -61,7 +61,7 @@ impl BlockSimd for Avx2 {
         _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b)) as u32
     }
     #[inline(always)]
-    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]) {
+    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut Steps<f16>) {
         for (i, steps) in to.chunks_exact_mut(Self::LANES).enumerate() {
             let at = |r: usize| _mm_loadu_si128(line(r).add(i * Self::LANES).cast());
             let rows = [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)];
@@ -138,7 +138,7 @@ impl BlockSimd for Avx512 {
         u32::from(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b))
     }
     #[inline(always)]
-    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut [[f16; MOST_LANES]; BLOCK]) {
+    unsafe fn transpose_halves(line: impl Fn(usize) -> *const f16, to: &mut Steps<f16>) {
         Avx512::transpose_f16(line, to.as_flattened_mut().as_mut_ptr(), MOST_LANES);
     }
 }
