@@ -12,7 +12,7 @@ use crate::ir::{Binary, Elementwise, Group, Instruction, MAX_WRITES};
 
 use super::memory::{Reads, Slice, SliceMut, Writes, no_writes};
 use super::nest::{MAX_OPERANDS, Odometer, divide, runs};
-use super::{Table, elementwise, fused, scratch};
+use super::{Table, elementwise, fused, scratch, strided};
 
 /// Elements of a register.
 pub(crate) const TILE: usize = 1024;
@@ -260,29 +260,17 @@ fn widen(slice: &Slice<'_>, at: isize, stride: isize, register: &mut [f32], gath
         Slice::F16(s) => {
             let halves: &mut [f16] = bytemuck::cast_slice_mut(gather);
             let halves = &mut halves[..length];
-            strided(s, at, stride, halves);
+            strided::copy(halves, (0, 1), s, (at, stride), length);
             convert::f16_to_f32(halves, register);
         }
         Slice::F32(s) if stride == 1 => register.copy_from_slice(&s[at..at + length]),
-        Slice::F32(s) => strided(s, at, stride, register),
+        Slice::F32(s) => strided::copy(register, (0, 1), s, (at, stride), length),
         Slice::I32(s) => integers!(s),
         Slice::U32(s) => integers!(s),
         Slice::I16(s) => integers!(s),
         Slice::U16(s) => integers!(s),
         Slice::I8(s) => integers!(s),
         Slice::U8(s) => integers!(s),
-    }
-}
-
-fn strided<T: Copy>(source: &[T], at: usize, stride: isize, to: &mut [T]) {
-    if stride == 2 {
-        for (v, pair) in to.iter_mut().zip(source[at..].chunks(2)) {
-            *v = pair[0];
-        }
-        return;
-    }
-    for (i, v) in to.iter_mut().enumerate() {
-        *v = source[at.wrapping_add_signed(i as isize * stride)];
     }
 }
 
@@ -327,17 +315,11 @@ fn store(slice: &mut SliceMut<'_>, at: usize, stride: usize, register: &[f32]) {
             for (j, piece) in register.chunks(128).enumerate() {
                 let halves = &mut halves[..piece.len()];
                 convert::f32_to_f16(piece, halves);
-                for (i, half) in halves.iter().enumerate() {
-                    s[at + (j * 128 + i) * stride] = *half;
-                }
+                strided::copy(s, (at + j * 128 * stride, stride as isize), halves, (0, 1), piece.len());
             }
         }
         SliceMut::F32(s) if stride == 1 => s[at..at + length].copy_from_slice(register),
-        SliceMut::F32(s) => {
-            for (i, v) in register.iter().enumerate() {
-                s[at + i * stride] = *v;
-            }
-        }
+        SliceMut::F32(s) => strided::copy(s, (at, stride as isize), register, (0, 1), length),
         SliceMut::I32(s) => integers!(s, i32),
         SliceMut::U32(s) => integers!(s, u32),
         SliceMut::I16(s) => integers!(s, i16),

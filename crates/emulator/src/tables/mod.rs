@@ -19,6 +19,7 @@ mod nest;
 mod products;
 mod rows;
 mod scratch;
+mod strided;
 mod table;
 mod tensor_op;
 

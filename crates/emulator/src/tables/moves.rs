@@ -7,6 +7,7 @@ use crate::ir::{Nest, Step, View};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};
+use super::strided;
 
 /// Elements of a task.
 const GRAIN: usize = 64 * 1024;
@@ -129,13 +130,7 @@ fn copy_row(
 ) {
     macro_rules! typed {
         ($d:expr, $s:expr) => {
-            if stride == 1 && source_stride == 1 {
-                $d[at as usize..][..row].copy_from_slice(&$s[source as usize..][..row]);
-            } else {
-                for i in 0..row as isize {
-                    $d[(at + i * stride) as usize] = $s[(source + i * source_stride) as usize];
-                }
-            }
+            strided::copy($d, (at as usize, stride), $s, (source as usize, source_stride), row)
         };
     }
     match (to, from) {

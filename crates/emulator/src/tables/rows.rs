@@ -12,7 +12,7 @@ use crate::ir::{Nest, Norm, NormForm, Reduce, Reduction};
 
 use super::memory::{Reads, Slice, SliceMut, Writes};
 use super::nest::{Odometer, divide, runs};
-use super::{Table, hardware, means, scratch};
+use super::{Table, hardware, means, scratch, strided};
 
 /// The least number of elements of a task.
 pub(super) const GRAIN: usize = 32 * 1024;
@@ -28,9 +28,8 @@ pub(crate) fn load_row(slice: &Slice<'_>, at: isize, stride: isize, row: &mut [f
         Slice::F16(s) => {
             let mut halves = [f16::ZERO; 128];
             for (j, piece) in row.chunks_mut(128).enumerate() {
-                for (i, half) in halves[..piece.len()].iter_mut().enumerate() {
-                    *half = s[start.wrapping_add_signed((j * 128 + i) as isize * stride)];
-                }
+                let at = start.wrapping_add_signed((j * 128) as isize * stride);
+                strided::copy(&mut halves, (0, 1), s, (at, stride), piece.len());
                 convert::f16_to_f32(&halves[..piece.len()], piece);
             }
         }
