@@ -178,6 +178,9 @@ impl Lowering<'_> {
             }
         }
         writes.iter_mut().for_each(|write| write.sort_by_key(|(_, view)| view.offset));
+        if let (true, Some([(_, write), ..])) = (self.policy.fuses, writes.first().map(Vec::as_slice)) {
+            self.order_constants(&mut open.externals, write);
+        }
         let mut group = assemble(&open, &writes);
         let mut operands = writes.iter().flatten().map(|(_, view)| view).chain(&open.externals);
         if self.policy.fuses && operands.all(|view| view.storage == Storage::F16) {

@@ -41,6 +41,7 @@ mod scores;
 mod softmax_gradient;
 mod stage;
 mod state;
+mod table_order;
 mod tensor_op;
 pub(crate) use build::changes_state;
 pub(crate) use ops::has_steps;

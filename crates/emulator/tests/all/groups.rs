@@ -150,6 +150,42 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// The loops have the order of the result's memory, and constants are copied into it.
+    #[test]
+    fn tables_have_their_values_in_every_order_of_the_loops(
+        (heads, rows, width) in (1..4usize, 1..40usize, 1..40usize),
+        has in any::<[bool; 3]>(),
+        order in prop::sample::select(vec![[0, 1, 2, 3], [0, 1, 3, 2], [0, 2, 3, 1], [0, 3, 2, 1], [0, 3, 1, 2]]),
+        seed in any::<u64>(),
+    ) {
+        let shape = [1, heads, rows, width];
+        let inputs = [Tensor::random(Fp16, &shape, seed)];
+        let extent = |axis: usize| if has[axis - 1] { shape[axis] } else { 1 };
+        let table = Tensor::random(Fp16, &[1, extent(1), extent(2), extent(3)], seed ^ 1);
+        let program = program(&inputs, |b, ids| {
+            let constant = b.constant("table", Constant::raw(Fp16, &table.shape, &table.to_bytes()))?;
+            let product = b.mul("product", ids[0], constant)?;
+            let sum = b.add("sum", product, ids[0])?;
+            Ok(vec![b.transpose("y", sum, &order)?])
+        });
+        let turned = order.map(|axis| shape[axis as usize]);
+        let found = run(Numerics::Fast, &program, &inputs).unwrap().remove(0);
+        for (i, &value) in found.values.iter().enumerate() {
+            let (mut at, mut rest) = ([0; 4], i);
+            for (axis, &extent) in order.iter().zip(&turned).rev() {
+                (at[*axis as usize], rest) = (rest % extent, rest / extent);
+            }
+            let x = inputs[0].values[(at[1] * rows + at[2]) * width + at[3]];
+            let [h, r, c] = [1, 2, 3].map(|axis| at[axis] % extent(axis));
+            let factor = table.values[(h * extent(2) + r) * extent(3) + c];
+            prop_assert_eq!(value, half(half(x * factor) + x), "{}", i);
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     /// A rotation writes the halves of a row, each computed from both: one step, which stores
