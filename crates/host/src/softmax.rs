@@ -57,19 +57,20 @@ macro_rules! typed {
     };
 }
 
-/// Replaces each value `v` by e^(v - max). Returns their partial sums: lane `i` adds the results
-/// `i`, `i + 16` and so on.
-pub fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
+/// e^(v - max) for each value `v` of `from`, or of the row itself. Returns the partial sums of the
+/// results: lane `i` adds the results `i`, `i + 16` and so on.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn exponential_lanes(row: &mut [f32], from: Option<&[f32]>, max: f32) -> [f32; LANES] {
+    let length = row.len();
+    assert!(from.is_none_or(|from| from.len() == length), "values and results have one length");
     let (blocks, rest) = row.as_chunks_mut::<LANES>();
-    #[cfg(target_arch = "x86_64")]
-    let mut lanes = if std::arch::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { x86::exponential_blocks(blocks, max) }
-    } else {
-        exponential_blocks(blocks, max)
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    let mut lanes = exponential_blocks(blocks, max);
+    if let Some(from) = from {
+        rest.copy_from_slice(&from[length - rest.len()..]);
+    }
+    let from = from.map(|from| from.as_chunks::<LANES>().0);
+    let mut lanes = blocks_of_exponentials(blocks, from, max);
     let mut last = [0.0f32; LANES];
     vectorize!({
         let most = max;
@@ -80,6 +81,19 @@ pub fn exponential_lanes(row: &mut [f32], max: f32) -> [f32; LANES] {
     });
     lanes.iter_mut().zip(last).for_each(|(lane, v)| *lane += v);
     lanes
+}
+
+/// [`exponential_lanes`] of whole blocks.
+fn blocks_of_exponentials(blocks: &mut [[f32; LANES]], from: Option<&[[f32; LANES]]>, max: f32) -> [f32; LANES] {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has AVX-512F.
+        return unsafe { x86::exponential_blocks(blocks, from, max) };
+    }
+    if let Some(from) = from {
+        blocks.copy_from_slice(from);
+    }
+    exponential_blocks(blocks, max)
 }
 
 fn exponential_blocks(blocks: &mut [[f32; LANES]], max: f32) -> [f32; LANES] {
@@ -197,13 +211,17 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f")]
-    pub fn exponential_blocks(blocks: &mut [[f32; LANES]], max: f32) -> [f32; LANES] {
+    pub fn exponential_blocks(blocks: &mut [[f32; LANES]], from: Option<&[[f32; LANES]]>, max: f32) -> [f32; LANES] {
+        assert!(from.is_none_or(|from| from.len() == blocks.len()), "values and results have one length");
         let (most, mut sums) = (_mm512_set1_ps(max), _mm512_setzero_ps());
-        for block in blocks {
-            // SAFETY: the array has 16 elements (64 bytes).
+        let (count, to) = (blocks.len(), blocks.as_mut_ptr());
+        let from = from.map_or(to.cast_const(), <[_]>::as_ptr);
+        for i in 0..count {
+            // SAFETY: both have so many arrays of 16 elements (64 bytes); one is read before it is
+            // written.
             unsafe {
-                let value = exp(_mm512_sub_ps(_mm512_loadu_ps(block.as_ptr()), most));
-                _mm512_storeu_ps(block.as_mut_ptr(), value);
+                let value = exp(_mm512_sub_ps(_mm512_loadu_ps(from.add(i).cast()), most));
+                _mm512_storeu_ps(to.add(i).cast(), value);
                 sums = _mm512_add_ps(sums, value);
             }
         }
@@ -296,7 +314,10 @@ mod tests {
         for (values, max) in all.chunks(300).flat_map(|values| [(values, 0.0), (values, 1.75)]) {
             let values = &values[..values.len() - values.len() % 7];
             let mut found = values.to_vec();
-            let lanes = exponential_lanes(&mut found, max);
+            let lanes = exponential_lanes(&mut found, None, max);
+            let mut other = vec![9.0; values.len()];
+            let others = exponential_lanes(&mut other, Some(values), max);
+            assert_eq!((bits(&other), bits(&others)), (bits(&found), bits(&lanes)));
             let want: Vec<f32> = values.iter().map(|v| simd::exp(v - max)).collect();
             let is_same = |(f, w): (&f32, &f32)| f.to_bits() == w.to_bits() || (f.is_nan() && w.is_nan());
             assert!(found.iter().zip(&want).all(is_same), "{values:?} {max}");

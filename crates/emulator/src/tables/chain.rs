@@ -383,11 +383,15 @@ impl Tile<'_, '_, '_> {
                         let mask = &mask[first + r * masked.mask.row..][..self.cols];
                         let from = &s[at + r * from.row..][..self.cols];
                         let most = rounded::scale_add(row, from, masked.scale, mask);
-                        *lanes = softmax::exponential_lanes(row, most);
+                        *lanes = softmax::exponential_lanes(row, None, most);
+                    }
+                    (Slice::F32(s), None) if from.col == 1 => {
+                        let from = &s[at + r * from.row..][..self.cols];
+                        *lanes = softmax::exponential_lanes(row, Some(from), rows::maximum(from));
                     }
                     _ => {
                         rows::load_row(&slice, (at + r * from.row) as isize, from.col as isize, row);
-                        *lanes = softmax::exponential_lanes(row, rows::maximum(row));
+                        *lanes = softmax::exponential_lanes(row, None, rows::maximum(row));
                     }
                 }
             }

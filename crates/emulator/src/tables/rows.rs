@@ -145,7 +145,7 @@ fn softmax_row(table: &Table, row: &mut [f32], round: bool) {
         }
         return;
     }
-    let [sum] = sums_of_lanes(&[exponential_lanes(row, maximum(row))]);
+    let [sum] = sums_of_lanes(&[exponential_lanes(row, None, maximum(row))]);
     scale_row(row, 1.0 / sum, round);
 }
 
