@@ -5,8 +5,8 @@
 //! it is two: one for the sum, one for the results.
 //!
 //! Invariant: each value has the same bits on every processor. Exponentials are those of
-//! [`simd::exp`]; a value of the gradient equals that of the single operations in fp32, each rounded
-//! to fp16 by [`convert::round_f16`].
+//! [`simd::exp`]; a value of the gradient equals that of the single operations in fp32, each
+//! rounded to fp16 by [`convert::round_f16`].
 
 use half::f16;
 

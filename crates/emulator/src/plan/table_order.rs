@@ -10,7 +10,7 @@ use crate::ir::{ConstantContent, View, row_major};
 
 /// The most elements of a copy. Larger constants are rare, and nothing should be held twice.
 const MOST: usize = 1 << 18;
-/// Elements at most this far apart are read in vectors.
+/// Elements at a distance of at most this many are read in vectors.
 const NEAR: usize = 2;
 
 impl Lowering<'_> {

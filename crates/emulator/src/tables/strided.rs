@@ -5,8 +5,8 @@
 
 use ferrane_host::vectorize;
 
-/// Copies `count` elements from element `source` of `from` on, `source_stride` apart, to element
-/// `at` of `to` and those that follow at a distance of `stride`.
+/// Copies `count` elements: every `source_stride`th one of `from` from element `source` on, to
+/// every `stride`th one of `to` from element `at` on.
 ///
 /// # Panics
 /// If an element is outside of its slice.
@@ -74,7 +74,7 @@ mod tests {
                         want[at.wrapping_add_signed(i * stride)] = from[source.wrapping_add_signed(i * source_stride)];
                     }
                     copy(&mut found, (at, stride), &from, (source, source_stride), count);
-                    assert_eq!(found, want, "{count} elements, {stride} and {source_stride} apart");
+                    assert_eq!(found, want, "{count} elements, strides {stride} and {source_stride}");
                 }
             }
         }
