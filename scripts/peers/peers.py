@@ -83,7 +83,8 @@ def step(a, compiled=False):
     peer = "compiled PyTorch" if compiled else "PyTorch"
     for model in [m for m in a.models or models if m in MODELS]:
         words = ["--model", model, "--vocab", str(MODELS[model])]
-        # Short steps need more of them: a processor takes tens of milliseconds to settle on a clock.
+        # Short steps need more of them: a processor takes tens of milliseconds to settle on a
+        # clock.
         repeat = ["--repeat", "3" if a.quick else {"stories260k": "100", "stories15m": "20", "qwen3-0.6b": "3"}.get(model, "7")]
         theirs = python("torch_baseline.py", "--threads", a.threads, "step", *words, "--steps", repeat[1], "--json", *["--compile"] * compiled)
         yield model, ferrane("bench", "step", *words, *repeat), theirs, [
