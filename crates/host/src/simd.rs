@@ -130,6 +130,30 @@ pub fn exp(x: f32) -> f32 {
     if vanishes { 0.0 } else { y }
 }
 
+/// [`exp`] of numbers between [`VANISHES`] and 89. Scaling by a power of two rounds a subnormal
+/// result once, as the product with the last factor there does.
+///
+/// # Safety
+/// The processor has AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn exp_avx512(x: std::arch::x86_64::__m512) -> std::arch::x86_64::__m512 {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let splat = |v: f32| _mm512_set1_ps(v);
+        let n = _mm512_sub_ps(_mm512_fmadd_ps(x, splat(std::f32::consts::LOG2_E), splat(ROUND)), splat(ROUND));
+        let r = _mm512_fnmadd_ps(n, splat(LN_2[0]), x);
+        let r = _mm512_fnmadd_ps(n, splat(LN_2[1]), r);
+        let mut p = splat(EXP[0]);
+        for factor in &EXP[1..] {
+            p = _mm512_fmadd_ps(p, r, splat(*factor));
+        }
+        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), splat(1.0));
+        _mm512_scalef_ps(y, n)
+    }
+}
+
 /// 1 / (1 + e⁻ˣ).
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {

@@ -172,7 +172,7 @@ mod x86 {
 
     use super::LANES;
     use crate::rounded::round;
-    use crate::simd::{EXP, LN_2, ROUND, VANISHES};
+    use crate::simd::{VANISHES, exp_avx512};
 
     /// A number that vectors of fp32 are loaded from.
     pub trait Number: Copy {
@@ -231,21 +231,15 @@ mod x86 {
         lanes
     }
 
-    /// [`crate::simd::exp`]. One instruction multiplies with a power of two and rounds once, also
-    /// to a subnormal number.
+    /// [`crate::simd::exp`].
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn exp(x: __m512) -> __m512 {
         // If one of two operands is NaN, the instruction returns the second.
         let x = _mm512_min_ps(_mm512_set1_ps(89.0), x);
         let remains = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(VANISHES));
-        let x = _mm512_maskz_mov_ps(remains, x);
-        let shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E), _mm512_set1_ps(ROUND));
-        let n = _mm512_sub_ps(shifted, _mm512_set1_ps(ROUND));
-        let r = LN_2.iter().fold(x, |r, part| _mm512_fmadd_ps(n, _mm512_set1_ps(-part), r));
-        let p = EXP[1..].iter().fold(_mm512_set1_ps(EXP[0]), |p, c| _mm512_fmadd_ps(p, r, _mm512_set1_ps(*c)));
-        let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0));
-        _mm512_maskz_scalef_ps(remains, y, n)
+        // SAFETY: the processor has AVX-512F.
+        _mm512_maskz_mov_ps(remains, unsafe { exp_avx512(_mm512_maskz_mov_ps(remains, x)) })
     }
 
     #[target_feature(enable = "avx512f")]

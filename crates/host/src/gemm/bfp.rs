@@ -45,6 +45,7 @@ const HEIGHT: usize = 6;
 /// Lines of a narrow panel that are copied together: at least those of the tallest tile, at most
 /// twice those of any tile but the last.
 const COPIED: usize = 8;
+const _: () = assert!(HEIGHT <= COPIED && COPIED <= 2 * (HEIGHT - 1));
 /// The most lines of narrow panels that are packed together, whole vectors.
 const TOGETHER: usize = 3 * MOST_LANES;
 /// Pairs of steps of a block, and the units.

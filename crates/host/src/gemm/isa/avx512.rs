@@ -2,7 +2,6 @@
 #![allow(unsafe_op_in_unsafe_fn)] // Each body is one such operation; the trait states the requirements.
 
 use std::arch::x86_64::*;
-use std::f32::consts::LOG2_E;
 
 use half::f16;
 
@@ -95,7 +94,7 @@ impl Simd for Avx512 {
         // As `simd::sigmoid`.
         let x = _mm512_or_ps(v, Self::splat(-0.0));
         let vanishes = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, Self::splat(simd::VANISHES));
-        let e = _mm512_mask_mov_ps(decay(x), vanishes, _mm512_setzero_ps());
+        let e = _mm512_mask_mov_ps(simd::exp_avx512(x), vanishes, _mm512_setzero_ps());
         let negative = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(v, _mm512_setzero_ps());
         let numerator = _mm512_mask_mov_ps(Self::splat(1.0), negative, e);
         _mm512_div_ps(numerator, _mm512_add_ps(Self::splat(1.0), e))
@@ -110,7 +109,7 @@ impl Simd for Avx512 {
         for factor in &simd::GELU[1..] {
             q = _mm512_fmadd_ps(q, a, Self::splat(*factor));
         }
-        let tail = _mm512_maskz_mov_ps(remains, decay(q));
+        let tail = _mm512_maskz_mov_ps(remains, simd::exp_avx512(q));
         let positive = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(v, _mm512_setzero_ps());
         _mm512_mul_ps(v, _mm512_mask_sub_ps(tail, positive, Self::splat(1.0), tail))
     }
@@ -180,22 +179,6 @@ impl Simd for Avx512 {
     unsafe fn store_f16_part(to: *mut f16, v: __m512, n: usize) {
         _mm256_mask_storeu_epi16(to.cast(), mask(n), _mm512_cvtps_ph::<NEAREST>(v))
     }
-}
-
-/// `simd::exp` of numbers that are not positive and not so small that it is 0. Scaling by a power
-/// of two rounds a subnormal result once, as the product with the last factor there does.
-#[inline(always)]
-unsafe fn decay(x: __m512) -> __m512 {
-    let round = Avx512::splat(simd::ROUND);
-    let n = _mm512_sub_ps(_mm512_fmadd_ps(x, Avx512::splat(LOG2_E), round), round);
-    let r = _mm512_fnmadd_ps(n, Avx512::splat(simd::LN_2[0]), x);
-    let r = _mm512_fnmadd_ps(n, Avx512::splat(simd::LN_2[1]), r);
-    let mut p = Avx512::splat(simd::EXP[0]);
-    for factor in &simd::EXP[1..] {
-        p = _mm512_fmadd_ps(p, r, Avx512::splat(*factor));
-    }
-    let y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), Avx512::splat(1.0));
-    _mm512_scalef_ps(y, n)
 }
 
 impl TransposeF16 for Avx512 {
