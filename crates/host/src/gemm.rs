@@ -4,8 +4,8 @@
 //! operand needs no copy. Sums are fp32. Where [`Epilogue::blocks`] allows it, large products on a
 //! processor with AVX2 or AVX-512 VNNI are summed in block floating point, whose error is a
 //! fraction of that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a bias,
-//! accumulates and rounds. NaN and infinity follow IEEE 754: no product is skipped because a factor
-//! is zero.
+//! accumulates and rounds. NaN and infinity follow IEEE 754: no product with them is skipped because
+//! the other factor is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
 //! with [`Epilogue::blocks`] also on the values, never on the thread count or the load of the pool.
@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `view`, `error` | strided views, refusals |
 //! | `drive` | blocking for the caches, and tasks for the threads |
+//! | `bands` | small products of a batch, without the zeros that the lines of a factor begin with |
 //! | `pack`, `halves`, `tile`, `skinny`, `finish` | packing, the microkernels and the epilogue, generic over the instruction set |
 //! | `bfp` | products of fp16 factors in block floating point |
 //! | `bytes` | products of two factors of 8 bits, with exact sums: 8-bit activations and weights |
@@ -38,6 +39,7 @@ use half::f16;
 use crate::pool;
 use crate::sync::{self, lock};
 
+mod bands;
 // For the products of 16-bit integers of AVX2 and AVX-512 VNNI.
 #[cfg(target_arch = "x86_64")]
 mod bfp;
@@ -222,7 +224,7 @@ fn run_one(lhs: Operand<'_>, rhs: Right<'_>, out: Output<'_>, epilogue: Epilogue
     let work = m.saturating_mul(n).saturating_mul(k.max(1));
     let job = GemmJob { kernels: isa::best(), lhs, rhs, out: out.target(), epilogue, m, n, k };
     // SAFETY: the factors were checked by the caller, and the output above.
-    unsafe { job.run(BatchOffsets::default(), work >= PARALLEL_PRODUCT) }
+    unsafe { job.product(BatchOffsets::default()).run(work >= PARALLEL_PRODUCT) }
 }
 
 /// [`gemm`] in block floating point, as with [`Epilogue::blocks`], with a right factor that was
@@ -298,7 +300,7 @@ fn run(
             for item in &batch[range] {
                 // SAFETY: every item was checked against the views above, and the results are
                 // disjoint.
-                if let Err(error) = unsafe { job.run(*item, false) } {
+                if let Err(error) = unsafe { job.product(*item).run_in_bands() } {
                     *lock(&failed) = Some(error);
                 }
             }
@@ -307,7 +309,7 @@ fn run(
     }
     for item in batch {
         // SAFETY: every item was checked against the views above; items run one after the other.
-        unsafe { job.run(*item, work >= parallel)? };
+        unsafe { job.product(*item).run(work >= parallel)? };
     }
     Ok(())
 }
@@ -475,13 +477,11 @@ struct GemmJob<'a> {
 }
 
 impl GemmJob<'_> {
-    /// Computes one item of the batch.
-    ///
-    /// # Safety
-    /// The item's offsets were checked against the views, `m` and `n` are not zero, and nothing
-    /// else accesses the item's output elements during the call.
-    unsafe fn run(&self, item: BatchOffsets, parallel: bool) -> Result<(), GemmError> {
-        let product = Product {
+    /// The product of one item of the batch. It may run if the item's offsets were checked against
+    /// the views, so that all addresses are inside their borrows, `m` and `n` are not zero, and
+    /// nothing else accesses the item's output elements meanwhile.
+    fn product(&self, item: BatchOffsets) -> Product<'_> {
+        Product {
             kernels: self.kernels,
             blocks: self.epilogue.blocks,
             lhs: self.lhs.factor(item.lhs),
@@ -501,10 +501,7 @@ impl GemmJob<'_> {
             n: self.n,
             k: self.k,
             of_depth: self.epilogue.of_depth.map_or(self.k, |depth| depth.max(self.k)),
-        };
-        // SAFETY: the views were checked, so all addresses are inside their borrows; the caller
-        // guarantees the rest.
-        unsafe { product.run(parallel) }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::vector::{ElementType, Factor};
 use crate::pool;
 
 /// The longest block along K: a panel of columns of that depth stays in the L1 cache.
-const BLOCK_DEPTH: usize = 768;
+pub(super) const BLOCK_DEPTH: usize = 768;
 
 /// Blocks along K that are packed together.
 const BLOCKS_PACKED: usize = 4;
@@ -126,7 +126,7 @@ pub(super) fn has_blocks(format: &PanelFormat, factor: &Factor, k: usize) -> boo
 
 impl Product<'_> {
     /// The transposed product, whose columns are not packed.
-    fn t(self) -> Self {
+    pub(super) fn t(self) -> Self {
         let out = StridedOutput { row: self.out.col, col: self.out.row, ..self.out };
         let (lhs, rhs, finish) = (self.rhs, self.lhs, self.finish.t());
         Self { lhs, rhs, packed_columns: None, out, finish, m: self.n, n: self.m, ..self }
