@@ -129,11 +129,13 @@ pub(crate) struct ChainSoftmaxGradient {
     pub zeros: Option<Vec<SegmentMatrix>>,
 }
 
-/// The columns that each tile of a segment needs under a constant mask.
+/// The columns that the tiles and rows of a segment need under a constant mask.
 #[derive(Clone, Debug)]
 pub(crate) struct Causal {
     /// For each tile of a segment, the number of columns that its rows see.
     pub limits: Vec<usize>,
+    /// For each row of a segment, the number of columns that it sees.
+    pub rows: Vec<usize>,
     /// The factors of the scores: the product of their largest magnitudes must be at most `bound`.
     pub factors: [SegmentMatrix; 2],
     pub bound: f32,

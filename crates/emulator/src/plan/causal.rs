@@ -1,9 +1,9 @@
 //! Columns of attention scores that a constant mask hides.
 //!
 //! Attention adds a large negative number to the score of a key that a query must not see. After
-//! the last key that a tile of queries sees, every probability is `e^x` of a large negative `x`,
-//! which is exactly zero. Those columns are skipped in the scores, in the softmax and in the
-//! product with the values.
+//! the last key that a query sees, every probability is `e^x` of a large negative `x`, which is
+//! exactly zero. A softmax computes the columns that its row sees; the products with keys and
+//! values, those that a row of the tile sees.
 //!
 //! Invariant: skipping them changes no bit. That holds while the scores are small compared with the
 //! mask and nothing is NaN or infinite: then a hidden probability is +0, and adding it to a sum, or
@@ -11,6 +11,7 @@
 //! by the largest magnitudes of the factors; if it does not hold, all columns are computed.
 
 use ferrane_host::rounded;
+use ferrane_host::softmax::LANES;
 
 use crate::ir::{
     Binary, Buffer, COLUMN_BLOCK, Causal, Chain, ChainOperand, ChainProduct, ChainSoftmax, ChainStage, Elementwise,
@@ -75,20 +76,28 @@ pub(super) fn find(chain: &Chain, reads: &[View], buffers: &[Buffer<'_>]) -> Opt
         }
         _ => None,
     })?;
-    let (limits, distance) = limits(chain, mask, operand, buffers[mask.buffer].data.as_ref()?.bytes()?)?;
+    let Hidden { limits, rows, distance } = hidden(chain, mask, operand, buffers[mask.buffer].data.as_ref()?.bytes()?)?;
     // Scores of a quarter of the distance, on either side, leave half of it, which is far more than
     // the 104 below which e^x is zero and than what rounding to fp16 can add.
     let bound = (distance / 4.0 / scores.scale).min(30_000.0 / scores.peak);
     if !bound.is_finite() {
         return None;
     }
-    Some(Causal { limits, factors, bound, finite })
+    Some(Causal { limits, rows, factors, bound, finite })
 }
 
-/// For each tile, the number of columns that its rows see; and the distance between the mask of a
-/// row's best key and that of any hidden key. `None` if nothing is hidden, or the distance is too
-/// small.
-fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Option<(Vec<usize>, f32)> {
+/// What a mask hides.
+struct Hidden {
+    /// The number of columns that each tile, and each row, sees.
+    limits: Vec<usize>,
+    rows: Vec<usize>,
+    /// The least distance between the mask of a row's best key and that of a key that is hidden
+    /// from it.
+    distance: f32,
+}
+
+/// `None` if nothing is hidden, or the distance is too small.
+fn hidden(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Option<Hidden> {
     let base = mask.offset;
     // The mask must be the same for all segments.
     if operand.offsets.iter().any(|&o| o != operand.offsets[0]) {
@@ -108,36 +117,28 @@ fn limits(chain: &Chain, mask: &View, operand: &ChainOperand, data: &[u8]) -> Op
             _ => None,
         }
     };
-    let mut limits = Vec::new();
-    // The smallest mask of a row's best key, and the largest mask of a hidden key.
-    let (mut seen, mut hidden) = (f32::INFINITY, f32::NEG_INFINITY);
+    let (mut limits, mut rows) = (Vec::new(), Vec::with_capacity(chain.rows));
+    // A larger distance is not counted on.
+    let mut distance = 60_000.0f32;
     for first in (0..chain.rows).step_by(chain.tile) {
-        let mut limit = COLUMN_BLOCK.min(chain.cols);
+        let mut limit = 1;
         for row in first..chain.rows.min(first + chain.tile) {
-            let mut best = f32::NEG_INFINITY;
-            for col in 0..chain.cols {
-                let value = element(row, col)?;
-                if value.is_nan() {
-                    return None;
-                }
-                best = best.max(value);
+            let values = (0..chain.cols).map(|col| element(row, col)).collect::<Option<Vec<f32>>>()?;
+            let best = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            if values.iter().any(|v| v.is_nan()) || best.abs() > 1e4 {
+                return None;
             }
-            let last = (0..chain.cols).rev().find(|&col| element(row, col).is_some_and(|v| v > best - 1e4))?;
-            limit = limit.max((last + 1).next_multiple_of(COLUMN_BLOCK).min(chain.cols));
-            seen = seen.min(best);
+            let last = values.iter().rposition(|&v| v > best - 1e4)?;
+            // Whole vectors.
+            let visible = (last + 1).next_multiple_of(LANES).min(chain.cols);
+            distance = values[visible..].iter().fold(distance, |distance, v| distance.min(best - v));
+            limit = limit.max(visible);
+            rows.push(visible);
         }
-        for row in first..chain.rows.min(first + chain.tile) {
-            for col in limit..chain.cols {
-                hidden = hidden.max(element(row, col)?);
-            }
-        }
-        limits.push(limit);
+        limits.push(limit.next_multiple_of(COLUMN_BLOCK).min(chain.cols));
     }
-    let distance = (seen - hidden).min(60_000.0);
-    if limits.iter().all(|&l| l == chain.cols) || !seen.is_finite() || seen.abs() > 1e4 || distance < 1e4 {
-        return None;
-    }
-    Some((limits, distance))
+    let all = limits.iter().all(|&l| l == chain.cols);
+    if all || distance < 1e4 { None } else { Some(Hidden { limits, rows, distance }) }
 }
 
 /// Follows the scores through a group. `None` if the group does anything but scale and mask them.

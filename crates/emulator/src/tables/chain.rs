@@ -68,8 +68,8 @@ struct ChainJob<'a, 'r> {
     table: &'a Table,
     chain: &'a Chain,
     reads: &'a Reads<'r>,
-    /// The number of columns that each tile of a segment needs, if some need fewer than all.
-    limits: Option<&'a [usize]>,
+    /// What a mask hides, if hidden columns may be skipped.
+    causal: Option<&'a Causal>,
     tasks: scratch::Tasks,
     failed: Mutex<Option<GemmError>>,
 }
@@ -77,9 +77,9 @@ struct ChainJob<'a, 'r> {
 /// Runs a chain, its tiles divided among threads.
 pub(crate) fn run(table: &Table, step: &Step, chain: &Chain, reads: &Reads<'_>, writes: Writes<'_>) -> Result<()> {
     let small = |causal: &&Causal| is_small(causal, chain.segments, reads);
-    let limits = chain.causal.as_ref().filter(small).map(|c| c.limits.as_slice());
+    let causal = chain.causal.as_ref().filter(small);
     let failed = Mutex::new(None);
-    let job = ChainJob { table, chain, reads, limits, tasks: scratch::Tasks::default(), failed };
+    let job = ChainJob { table, chain, reads, causal, tasks: scratch::Tasks::default(), failed };
     let tiles = chain.rows.div_ceil(chain.tile);
     let (units, cost) = match chain.divide {
         Divide::Segments => (chain.segments, chain.rows * chain.cols),
@@ -196,7 +196,7 @@ impl ChainJob<'_, '_> {
                         segment,
                         first,
                         rows: chain.tile.min(chain.rows - first),
-                        cols: self.limits.map_or(chain.cols, |l| l[tile]),
+                        cols: self.causal.map_or(chain.cols, |causal| causal.limits[tile]),
                         starts,
                         factors,
                     };
@@ -227,7 +227,7 @@ impl ChainJob<'_, '_> {
     fn packed_sizes(&self, tiles: usize) -> [usize; PACKED] {
         let mut sizes = [0; PACKED];
         // A tile that needs fewer columns would have other panels.
-        if tiles >= SHARING && self.limits.is_none() {
+        if tiles >= SHARING && self.causal.is_none() {
             for (size, product) in sizes.iter_mut().zip(self.products()) {
                 *size = PackedColumns::len(product.size.0, product.size.1).unwrap_or(0);
             }
@@ -377,16 +377,18 @@ impl Tile<'_, '_, '_> {
         for first in (0..self.rows).step_by(ABREAST) {
             let (some, mut lanes) = (first..self.rows.min(first + ABREAST), [[0.0; rows::LANES]; ABREAST]);
             for (r, lanes) in some.clone().zip(&mut lanes) {
-                let row = &mut to_slot[r * all..][..self.cols];
+                let cols = self.seen(r);
+                let (row, hidden) = to_slot[r * all..][..self.cols].split_at_mut(cols);
+                hidden.fill(0.0);
                 match (slice, &mask) {
                     (Slice::F32(s), Some((masked, (Slice::F16(mask), first)))) => {
-                        let mask = &mask[first + r * masked.mask.row..][..self.cols];
-                        let from = &s[at + r * from.row..][..self.cols];
+                        let mask = &mask[first + r * masked.mask.row..][..cols];
+                        let from = &s[at + r * from.row..][..cols];
                         let most = rounded::scale_add(row, from, masked.scale, mask);
                         *lanes = softmax::exponential_lanes(row, None, most);
                     }
                     (Slice::F32(s), None) if from.col == 1 => {
-                        let from = &s[at + r * from.row..][..self.cols];
+                        let from = &s[at + r * from.row..][..cols];
                         *lanes = softmax::exponential_lanes(row, Some(from), rows::maximum(from));
                     }
                     _ => {
@@ -396,10 +398,15 @@ impl Tile<'_, '_, '_> {
                 }
             }
             for (r, sum) in some.zip(rows::sums_of_lanes(&lanes)) {
-                rows::scale_row(&mut to_slot[r * all..][..self.cols], 1.0 / sum, *round);
+                rows::scale_row(&mut to_slot[r * all..][..self.seen(r)], 1.0 / sum, *round);
             }
         }
         slots[*to] = to_slot;
+    }
+
+    /// The columns that a row of the tile sees, of those that are computed.
+    fn seen(&self, row: usize) -> usize {
+        self.job.causal.map_or(self.cols, |causal| causal.rows[self.first + row].min(self.cols))
     }
 
     /// The gradient of the softmax of each row, into a slot. Later stages skip the columns that it
