@@ -14,12 +14,19 @@ pub(crate) struct Nest {
 }
 
 impl Nest {
+    /// The axes of `shape` over which there are loops, the outermost first: those longer than 1, in
+    /// the memory order of a view.
+    pub(crate) fn axes(shape: &[usize], view: &View) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..shape.len()).filter(|&axis| shape[axis] != 1).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(view.strides[axis].unsigned_abs()));
+        axes
+    }
+
     /// Loops over `shape` in the memory order of the first operand. `row` is an axis that must stay
     /// whole and innermost. Operands have `shape` already; the first `writes` of them are written.
     pub(crate) fn new(shape: &[usize], operands: &[&View], writes: usize, row: Option<usize>) -> Nest {
-        let mut axes: Vec<usize> = (0..shape.len()).filter(|&a| shape[a] != 1 && Some(a) != row).collect();
-        let first = operands[0];
-        axes.sort_by_key(|&a| std::cmp::Reverse(first.strides[a].unsigned_abs()));
+        let mut axes = Self::axes(shape, operands[0]);
+        axes.retain(|&axis| Some(axis) != row);
         let mut extents: Vec<usize> = Vec::new();
         let mut strides: Vec<Vec<isize>> = vec![Vec::new(); operands.len()];
         for &axis in &axes {

@@ -6,7 +6,7 @@
 //! the program is compiled.
 
 use super::build::Lowering;
-use crate::ir::{ConstantContent, View, row_major};
+use crate::ir::{ConstantContent, Nest, View, row_major};
 
 /// The most elements of a copy. Larger constants are rare, and nothing should be held twice.
 const MOST: usize = 1 << 18;
@@ -18,8 +18,7 @@ impl Lowering<'_> {
     /// the innermost loop. Reads have the shape of the group, whose loops have the order of
     /// `write`.
     pub(super) fn order_constants(&mut self, reads: &mut [View], write: &View) {
-        let mut axes: Vec<usize> = (0..write.shape.len()).filter(|&axis| write.shape[axis] != 1).collect();
-        axes.sort_by_key(|&axis| std::cmp::Reverse(write.strides[axis].unsigned_abs()));
+        let axes = Nest::axes(&write.shape, write);
         let Some(&inner) = axes.last() else { return };
         for read in reads.iter_mut().filter(|read| read.strides[inner].unsigned_abs() > NEAR) {
             let axes: Vec<usize> = axes.iter().copied().filter(|&axis| read.strides[axis] != 0).collect();
