@@ -52,11 +52,7 @@ fn inverse_rms(squares: &mut [f32], channels: usize, eps: f32) {
 fn inverse_rms_of(x: &[f32], channels: usize, seq: usize, eps: f32) -> Vec<f32> {
     let mut r = column_sums(channels, seq, seq, |sums, channel| {
         let row = &x[channel * seq..][..seq];
-        vectorize!({
-            for t in 0..seq {
-                sums[t] += row[t] * row[t];
-            }
-        });
+        vectorize!(add_squares(sums, row));
     });
     inverse_rms(&mut r, channels, eps);
     r
@@ -79,13 +75,8 @@ pub fn rmsnorm_forward_f16(x: &[f32], w: &[f32], seq: usize, eps: f32, y: &mut [
             let channel = task * channels + i;
             let (gain, row) = (w[channel], &x[channel * seq..][..seq]);
             for ((out, row), r) in out.chunks_mut(TILE).zip(row.chunks(TILE)).zip(r.chunks(TILE)) {
-                let n = out.len();
-                let (tile, row, r) = (&mut tile[..n], &row[..n], &r[..n]);
-                vectorize!({
-                    for t in 0..n {
-                        tile[t] = row[t] * r[t] * gain;
-                    }
-                });
+                let tile = &mut tile[..out.len()];
+                vectorize!(scaled(tile, row, r, gain));
                 convert::f32_to_f16(tile, out);
             }
         }
@@ -106,12 +97,8 @@ pub fn rmsnorm_forward(x: &[f32], w: &[f32], seq: usize, eps: f32, y: &mut [f32]
     pool::for_each_chunk_mut(y, channels * seq, |task, rows| {
         for (i, out) in rows.chunks_exact_mut(seq).enumerate() {
             let channel = task * channels + i;
-            let (gain, row, r) = (w[channel], &x[channel * seq..][..seq], &r[..seq]);
-            vectorize!({
-                for t in 0..seq {
-                    out[t] = row[t] * r[t] * gain;
-                }
-            });
+            let (gain, row) = (w[channel], &x[channel * seq..][..seq]);
+            vectorize!(scaled(out, row, &r, gain));
         }
     });
 }
@@ -131,13 +118,7 @@ pub fn rmsnorm_backward(dy: &[f32], x: &[f32], w: &[f32], seq: usize, eps: f32, 
     let mut r = column_sums(w.len(), 2 * seq, seq, |sums, channel| {
         let (squares, dots) = sums.split_at_mut(seq);
         let (gain, row, grad) = (w[channel], &x[channel * seq..][..seq], &dy[channel * seq..][..seq]);
-        let dots = &mut dots[..seq];
-        vectorize!({
-            for t in 0..seq {
-                squares[t] += row[t] * row[t];
-                dots[t] += gain * grad[t] * row[t];
-            }
-        });
+        vectorize!(add_products(squares, dots, gain, row, grad));
     });
     let mut d = r.split_off(seq);
     inverse_rms(&mut r, w.len(), eps);
@@ -151,12 +132,9 @@ pub fn rmsnorm_backward(dy: &[f32], x: &[f32], w: &[f32], seq: usize, eps: f32, 
             for (i, (out, gain_gradient)) in rows.chunks_exact_mut(seq).zip(gains.iter_mut()).enumerate() {
                 let channel = task * channels + i;
                 let (gain, row, grad) = (w[channel], &x[channel * seq..][..seq], &dy[channel * seq..][..seq]);
-                let (r, d) = (&r[..seq], &d[..seq]);
                 let sum = vectorize!({
-                    for t in 0..seq {
-                        out[t] = r[t] * (gain * grad[t] - row[t] * d[t]);
-                    }
-                    gain_sum(grad, row, r)
+                    input_gradient(out, gain, [grad, row, &r, &d]);
+                    gain_sum(grad, row, &r)
                 });
                 *gain_gradient += sum;
             }
@@ -184,25 +162,63 @@ pub fn rmsnorm_gain_gradient(dy: &[f32], x: &[f32], seq: usize, eps: f32, dw: &m
     });
 }
 
+// Loops with slices of one length as arguments: as captures of a closure they would be read through
+// references that might be of one another's elements, and the loops would not become vectors.
+
+/// Adds a channel to the sums of squares.
+#[inline(always)]
+fn add_squares(squares: &mut [f32], row: &[f32]) {
+    for (sum, x) in squares.iter_mut().zip(row) {
+        *sum += x * x;
+    }
+}
+
+/// `x · r · w` of a channel.
+#[inline(always)]
+fn scaled(out: &mut [f32], row: &[f32], r: &[f32], gain: f32) {
+    for ((out, x), r) in out.iter_mut().zip(row).zip(r) {
+        *out = x * r * gain;
+    }
+}
+
+/// Adds a channel to the sums of squares and of w·dy·x.
+#[inline(always)]
+fn add_products(squares: &mut [f32], dots: &mut [f32], gain: f32, row: &[f32], grad: &[f32]) {
+    let seq = row.len();
+    let (squares, dots, grad) = (&mut squares[..seq], &mut dots[..seq], &grad[..seq]);
+    for t in 0..seq {
+        squares[t] += row[t] * row[t];
+        dots[t] += gain * grad[t] * row[t];
+    }
+}
+
+/// `r · (w·dy − x·d)` of a channel.
+#[inline(always)]
+fn input_gradient(out: &mut [f32], gain: f32, rows: [&[f32]; 4]) {
+    let seq = out.len();
+    let [grad, row, r, d] = rows.map(|row| &row[..seq]);
+    for t in 0..seq {
+        out[t] = r[t] * (gain * grad[t] - row[t] * d[t]);
+    }
+}
+
 /// `Σ dy · x · r` of a channel.
 #[inline(always)]
 fn gain_sum(dy: &[f32], x: &[f32], r: &[f32]) -> f32 {
-    let seq = dy.len();
-    let (x, r) = (&x[..seq], &r[..seq]);
+    let ((dy, dy_rest), (x, x_rest), (r, r_rest)) =
+        (dy.as_chunks::<LANES>(), x.as_chunks::<LANES>(), r.as_chunks::<LANES>());
     let mut lanes = [0.0f32; LANES];
-    let whole = seq / LANES * LANES;
-    for start in (0..whole).step_by(LANES) {
+    for ((dy, x), r) in dy.iter().zip(x).zip(r) {
         for lane in 0..LANES {
-            let t = start + lane;
-            lanes[lane] += dy[t] * x[t] * r[t];
+            lanes[lane] += dy[lane] * x[lane] * r[lane];
         }
     }
     let mut sum = 0.0;
     for lane in lanes {
         sum += lane;
     }
-    for t in whole..seq {
-        sum += dy[t] * x[t] * r[t];
+    for ((dy, x), r) in dy_rest.iter().zip(x_rest).zip(r_rest) {
+        sum += dy * x * r;
     }
     sum
 }

@@ -96,17 +96,17 @@ pub(super) fn rms_norm(row: &[f32], norm: Norm<'_>, mut put: impl FnMut(usize, &
     let dim = row.len();
     let scale = vectorize!({
         let mut lanes = [0.0f32; LANES];
-        let whole = dim / LANES * LANES;
-        for start in (0..whole).step_by(LANES) {
+        let (blocks, rest) = row.as_chunks::<LANES>();
+        for block in blocks {
             for lane in 0..LANES {
-                lanes[lane] += row[start + lane] * row[start + lane];
+                lanes[lane] += block[lane] * block[lane];
             }
         }
         let mut sum = 0.0;
         for lane in lanes {
             sum += lane;
         }
-        for value in &row[whole..] {
+        for value in rest {
             sum += value * value;
         }
         1.0 / (sum / dim as f32 + norm.eps).sqrt()

@@ -299,15 +299,14 @@ impl Forward<'_> {
                 max.fill(f32::NEG_INFINITY);
                 sum.fill(0.0);
                 for row in values.chunks_exact(s) {
-                    for t in 0..s {
-                        max[t] = if row[t] > max[t] { row[t] } else { max[t] };
+                    for (max, v) in max.iter_mut().zip(row) {
+                        *max = if *v > *max { *v } else { *max };
                     }
                 }
                 for row in values.chunks_exact_mut(s) {
-                    for t in 0..s {
-                        let e = simd::exp(row[t] - max[t]);
-                        row[t] = e;
-                        sum[t] += e;
+                    for ((v, max), sum) in row.iter_mut().zip(&*max).zip(&mut *sum) {
+                        *v = simd::exp(*v - max);
+                        *sum += *v;
                     }
                 }
             },
@@ -333,9 +332,7 @@ impl Backward<'_> {
                 #[inline(always)]
                 || {
                     for row in values.chunks_exact_mut(s) {
-                        for t in 0..s {
-                            row[t] *= factor[t];
-                        }
+                        row.iter_mut().zip(factor).for_each(|(v, factor)| *v *= factor);
                     }
                 },
             );
