@@ -14,8 +14,8 @@ pub(crate) const MAX_OPERANDS: usize = 28;
 /// The most loops of a nest; the plan refuses higher ranks.
 pub(crate) const MAX_LOOPS: usize = 16;
 
-/// Calls `task(first, last, writes)` for pieces of the outermost loop with about `grain` elements
-/// each. The slices of a piece start at its first index.
+/// Calls `task(first, last, writes)` for equal pieces of the outermost loop, of at most about
+/// `grain` elements. The slices of a piece start at its first index.
 pub(crate) fn divide(
     nest: &Nest,
     writes: usize,
@@ -24,8 +24,18 @@ pub(crate) fn divide(
     task: &(dyn Fn(usize, usize, Writes<'_>) + Sync),
 ) {
     let inner: usize = nest.extents[1..].iter().product();
-    let per_task = if nest.divisible { grain.div_ceil(inner.max(1)) } else { nest.extents[0] };
-    halve(nest, writes, slices, 0, nest.extents[0], per_task, task);
+    let all = nest.extents[0];
+    let per_task = if nest.divisible { even(all, grain.div_ceil(inner.max(1))) } else { all };
+    halve(nest, writes, slices, 0, all, per_task, task);
+}
+
+/// The size of equal pieces of `0..all`, at most `most` each. If there are several, their number is
+/// even: two threads have the same share.
+fn even(all: usize, most: usize) -> usize {
+    match all.div_ceil(most.max(1)) {
+        0 | 1 => all.max(1),
+        pieces => all.div_ceil(pieces.next_multiple_of(2)),
+    }
 }
 
 fn halve(
