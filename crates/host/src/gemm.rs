@@ -4,8 +4,8 @@
 //! operand needs no copy. Sums are fp32. Where [`Epilogue::blocks`] allows it, large products on a
 //! processor with AVX2 or AVX-512 VNNI are summed in block floating point, whose error is a
 //! fraction of that of rounding the factors to fp16 (`bfp`). The [`Epilogue`] scales, adds a bias,
-//! accumulates and rounds. NaN and infinity follow IEEE 754: no product with them is skipped because
-//! the other factor is zero.
+//! accumulates and rounds. NaN and infinity follow IEEE 754: no product with them is skipped
+//! because the other factor is zero.
 //!
 //! Invariant: the order in which one element is summed depends on M, N, K and the instruction set,
 //! with [`Epilogue::blocks`] also on the values, never on the thread count or the load of the pool.

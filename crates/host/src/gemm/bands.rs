@@ -17,7 +17,7 @@ use super::skinny::SKINNY;
 use super::vector::{ElementType, Factor};
 use crate::simd;
 
-/// Lines of a band, and the number of which skipped steps are a multiple.
+/// Lines of a band. Steps are skipped in multiples of the same number.
 const BAND: usize = 64;
 
 /// Steps along K that are looked at together.
@@ -49,12 +49,13 @@ impl Bits for u32 {
 ///
 /// # Safety
 /// So many elements of that size from the address on are readable during `'a`.
-unsafe fn run<'a, T: Bits>(address: *const u8, count: usize) -> &'a [T] {
+unsafe fn neighbors<'a, T: Bits>(address: *const u8, count: usize) -> &'a [T] {
     // SAFETY: the caller guarantees it; views consist of aligned elements.
     unsafe { std::slice::from_raw_parts(address.cast(), count) }
 }
 
-/// The first steps of `k`, a multiple of [`BAND`], at which some lines are zero.
+/// The number of the first steps, of `k`, at which all of these lines are zero, rounded down to a
+/// multiple of [`BAND`].
 ///
 /// # Safety
 /// Such lines of elements of that size are readable, and neighboring lines are contiguous.
@@ -67,7 +68,7 @@ unsafe fn zeros<T: Bits>(factor: &Factor, lines: Range<usize>, k: usize) -> usiz
                 let mut bits = T::ZERO;
                 for p in p..p + LOOK {
                     // SAFETY: the caller guarantees the lines.
-                    let step = unsafe { run::<T>(factor.at(lines.start, p), lines.len()) };
+                    let step = unsafe { neighbors::<T>(factor.at(lines.start, p), lines.len()) };
                     bits = step.iter().fold(bits, |bits, &element| bits | element);
                 }
                 bits
@@ -99,8 +100,8 @@ unsafe fn are_finite<T: Bits>(factor: &Factor, lines: usize, steps: usize) -> bo
             for i in 0..count {
                 let at = if along { factor.at(i, 0) } else { factor.at(0, i) };
                 // SAFETY: the caller guarantees the lines.
-                let run = unsafe { run::<T>(at, length) };
-                largest = run.iter().fold(largest, |largest, &bits| largest.max(bits & T::MAGNITUDE));
+                let some = unsafe { neighbors::<T>(at, length) };
+                largest = some.iter().fold(largest, |largest, &bits| largest.max(bits & T::MAGNITUDE));
             }
             largest
         },
