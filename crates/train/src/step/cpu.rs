@@ -11,8 +11,8 @@ use ferrane_llm::config::Config;
 /// Smallest number of elements in a task; a smaller one costs more than it saves.
 const GRAIN: usize = 16 * 1024;
 
-/// Channels that an embedding is copied to or added from together: their rows of activations stay in
-/// the L1 cache from one token to the next.
+/// Channels that an embedding is copied to or added from together: their rows of activations stay
+/// in the L1 cache from one token to the next.
 const CHANNELS: usize = 16;
 
 /// Number of rows of `s` elements in one task.
