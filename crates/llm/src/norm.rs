@@ -162,8 +162,8 @@ pub fn rmsnorm_gain_gradient(dy: &[f32], x: &[f32], seq: usize, eps: f32, dw: &m
     });
 }
 
-// Loops with slices of one length as arguments: as captures of a closure they would be read through
-// references that might be of one another's elements, and the loops would not become vectors.
+// The slices of a loop are zipped or cut to one length: with bounds checks, up to 64 elements of a
+// row would be left to scalar code.
 
 /// Adds a channel to the sums of squares.
 #[inline(always)]
