@@ -7,7 +7,7 @@ fn pool_of(threads: usize) -> rayon::ThreadPool {
 }
 
 /// Reproducible values in about [-1, 1), all exact in fp16.
-fn values(n: usize, seed: u64) -> Vec<f32> {
+pub(super) fn values(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..n)
         .map(|_| {
